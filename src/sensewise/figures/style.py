@@ -1,0 +1,89 @@
+"""How every figure looks: one colour a method, quiet axes, text that can be read."""
+
+import base64
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.figure import Figure
+
+from sensewise.checkpoint import atomic
+
+COLOURS = {
+    "random": "#7f7f7f",
+    "variable-density": "#b8860b",
+    "probe-greedy": "#2a9d8f",
+    "label-greedy": "#d1495b",
+    "variance-greedy": "#d1495b",
+    "one-shot": "#3d5a98",
+}
+LABELS = {
+    "random": "random",
+    "variable-density": "variable density",
+    "probe-greedy": "probe + greedy",
+    "label-greedy": "label-greedy",
+    "variance-greedy": "variance-greedy",
+    "one-shot": "one-shot",
+}
+HIDDEN = (0.80, 0.82, 0.85)
+
+_SETTINGS: Any = {
+    "font.family": "DejaVu Sans",
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#e6e6e6",
+    "axes.axisbelow": True,
+    "axes.edgecolor": "#666666",
+    "legend.frameon": False,
+    "figure.facecolor": "white",
+    "savefig.dpi": 150,
+}
+
+
+def name_of(method: str, steps: int) -> str:
+    """How a figure or table calls a method; the number of steps where it means something."""
+    label = LABELS.get(method, method)
+    return f"{label}, {steps} step{'s' * (steps > 1)}" if "greedy" in method else label
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """Use the project's look inside the block."""
+    with mpl.rc_context(_SETTINGS):
+        yield
+
+
+def save(figure: Figure | bytes, path: Path) -> None:
+    """Write a figure, or the content of a picture, in one go."""
+    content = figure if isinstance(figure, bytes) else to_bytes(figure, path.suffix.removeprefix("."))
+    with atomic(path) as temporary:
+        temporary.write_bytes(content)
+
+
+def to_bytes(figure: Figure, kind: str = "png") -> bytes:
+    """A figure as the content of a file."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=kind, bbox_inches="tight", pad_inches=0.08)
+    return buffer.getvalue()
+
+
+def data_uri(content: bytes, kind: str = "png") -> str:
+    """An image that lives inside a page."""
+    return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
+
+
+def tinted(observation: np.ndarray, colour: str) -> np.ndarray:
+    """An observed binary image as RGB: hidden pixels grey, measured black dark, measured white in the method's colour.
+
+    Args:
+        observation: tokens `(H, W)`: 0 hidden, 1 black, 2 white.
+    """
+    tint = np.array(mpl.colors.to_rgb(colour))
+    table = np.stack([np.array(HIDDEN), 0.30 * tint, 0.35 + 0.65 * tint])
+    return table[np.clip(observation, 0, 2)]  # (H, W, 3)

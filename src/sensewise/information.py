@@ -1,0 +1,48 @@
+r"""How uncertain a prediction is, in nats.
+
+For noiseless measurements the information gain of pixel $i$ is its own entropy,
+$I(C; Y_i \mid y) = H(C_i \mid y)$, so entropy maps are all that greedy acquisition needs (paper, Section 4.3). The sum
+of the entropies bounds the joint conditional entropy from above; its mean over sites is the surrogate that the
+one-shot generator is trained on (Section 4.1).
+"""
+
+import torch
+from torch import Tensor
+
+
+def entropy(log_probs: Tensor) -> Tensor:
+    r"""$H_i = -\sum_k p_i(k) \log p_i(k)$ for log-probabilities `(..., N)`; exactly 0 where a site is certain."""
+    return torch.special.entr(log_probs.exp()).sum(-1)
+
+
+def variance(log_probs: Tensor) -> Tensor:
+    """The variance of the intensity, with the `N` levels evenly spaced on [0, 1]; `(..., N)` to `(...)`."""
+    levels = torch.linspace(0, 1, log_probs.shape[-1])
+    probs = log_probs.exp()
+    mean = (probs * levels).sum(-1, keepdim=True)
+    return (probs * (levels - mean) ** 2).sum(-1)
+
+
+def per_pixel(sites: Tensor) -> Tensor:
+    """Values per site `(B, C, H, W)` to values per pixel `(B, H W)`: the channels of one pixel are one action."""
+    return sites.sum(dim=1).flatten(1)
+
+
+def whole_image(log_probs: Tensor) -> Tensor:
+    r"""$\mathcal{H}_{\mathrm{all}}$, the mean entropy over every site; `(B, C, H, W, N)` to `(B,)`."""
+    return entropy(log_probs).mean(dim=(1, 2, 3))
+
+
+def observed_pixels(log_probs: Tensor, mask: Tensor) -> Tensor:
+    """The mean entropy over the observed sites only: the degenerate surrogate, kept to show that it degenerates.
+
+    Args:
+        log_probs: raw predictions that were *not* made certain at observed sites, with shape `(B, C, H, W, N)`.
+        mask: True where observed, with shape `(B, H W)`.
+
+    Returns:
+        One value per image, 0 for an empty mask, with shape `(B,)`.
+    """
+    pixels = per_pixel(entropy(log_probs))  # (B, K)
+    channels = log_probs.shape[1]
+    return torch.where(mask, pixels, 0.0).sum(1) / (channels * mask.sum(1)).clamp(min=1)

@@ -1,0 +1,110 @@
+"""Masks with exact budgets.
+
+A mask is boolean with shape `(B, K)`: True = measured. A budget is a fraction `s` of the `K` actions, or a count;
+either way a mask holds exactly `count(budget, K)` ones. Nothing here knows about images, priors or policies.
+"""
+
+import math
+
+import torch
+from torch import Generator, Tensor
+
+from sensewise.errors import BudgetError
+
+
+def count(budget: float | int, num_actions: int) -> int:
+    """The exact number of measurements, `round(s K)`.
+
+    Args:
+        budget: a fraction strictly between 0 and 1, or a whole number of measurements from 2 to `K - 1`.
+        num_actions: `K`.
+    """
+    allowed = f"a fraction between 0 and 1 (such as 0.1) or a count from 2 to {num_actions - 1}"
+    if isinstance(budget, bool) or not isinstance(budget, int | float) or not math.isfinite(budget):
+        raise BudgetError(f"budget {budget!r} is not a number: give {allowed}")
+    if 0 < budget < 1:
+        k = round(budget * num_actions)
+        if k == 0:
+            raise BudgetError(f"budget {budget:g} of {num_actions} actions rounds to none: give {allowed}")
+        return k
+    if isinstance(budget, int) and 2 <= budget < num_actions:
+        return budget
+    raise BudgetError(f"budget {budget:g} is not possible: give {allowed}")
+
+
+def step_sizes(total: int, steps: int) -> list[int]:
+    """`total` measurements over `steps` steps, as even as whole numbers allow."""
+    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
+        raise BudgetError(f"steps must be a whole number of at least 1, got {steps!r}")
+    if steps > total:
+        raise BudgetError(f"{steps} steps need at least {steps} measurements, but the budget leaves {total}")
+    return [total * (r + 1) // steps - total * r // steps for r in range(steps)]
+
+
+def top_k(scores: Tensor, k: int) -> Tensor:
+    """The `k` highest scores of each row, as a mask `(B, K)`."""
+    mask = torch.zeros(scores.shape, dtype=torch.bool)
+    return mask.scatter_(1, scores.topk(k, dim=1, sorted=False).indices, True)
+
+
+def random(batch: int, num_actions: int, k: int, generator: Generator) -> Tensor:
+    """Uniform without replacement."""
+    return top_k(torch.rand(batch, num_actions, generator=generator), k)
+
+
+def gumbel(shape: tuple[int, ...], generator: Generator) -> Tensor:
+    """Standard Gumbel noise: the top-k of `log w + gumbel` is a draw without replacement with weights `w`."""
+    return -torch.log(torch.empty(shape).exponential_(generator=generator))
+
+
+def logistic(shape: tuple[int, ...], generator: Generator) -> Tensor:
+    """Standard logistic noise: `logits + logistic > 0` is a Bernoulli draw with probability `sigmoid(logits)`."""
+    u = torch.rand(shape, generator=generator).clamp(1e-7, 1 - 1e-7)
+    return u.log() - (-u).log1p()
+
+
+def centre_log_density(height: int, width: int, sigma: float) -> Tensor:
+    """Log-weights that decay from the centre, `-r^2 / (2 sigma^2)` with `r = 1` at the middle of an edge; `(H W,)`."""
+    rows = torch.linspace(-1, 1, height).view(-1, 1) if height > 1 else torch.zeros(1, 1)
+    columns = torch.linspace(-1, 1, width).view(1, -1) if width > 1 else torch.zeros(1, 1)
+    return (-(rows**2 + columns**2) / (2 * sigma**2)).flatten()
+
+
+def variable_density(batch: int, shape: tuple[int, int], k: int, generator: Generator, *, sigma: float = 0.5) -> Tensor:
+    """Pixels drawn without replacement from a Gaussian density around the image centre, redrawn for each image."""
+    log_density = centre_log_density(*shape, sigma)
+    return top_k(log_density + gumbel((batch, log_density.numel()), generator), k)
+
+
+def _grid_cells(shape: tuple[int, int], k: int) -> Tensor:
+    """`k` disjoint rectangles that tile an image, as `(k, 4)`: first row, first column, rows, columns."""
+    height, width = shape
+    bands = min(height, max(round(math.sqrt(k * height / width)), math.ceil(k / width), 1))
+    cells = []
+    for band, columns in enumerate(step_sizes(k, min(bands, k))):
+        top, bottom = height * band // min(bands, k), height * (band + 1) // min(bands, k)
+        for column in range(columns):
+            left, right = width * column // columns, width * (column + 1) // columns
+            cells.append((top, left, bottom - top, right - left))
+    return torch.tensor(cells)
+
+
+def jittered_grid(batch: int, shape: tuple[int, int], k: int, generator: Generator) -> Tensor:
+    """One random pixel in each of `k` cells that tile the image: even coverage without a fixed lattice."""
+    top, left, rows, columns = _grid_cells(shape, k).unbind(1)  # (k,)
+    jitter = torch.rand(2, batch, k, generator=generator)
+    row = top + (jitter[0] * rows).long().clamp(max=rows - 1)  # (B, k)
+    column = left + (jitter[1] * columns).long().clamp(max=columns - 1)  # (B, k)
+    mask = torch.zeros(batch, shape[0] * shape[1], dtype=torch.bool)
+    return mask.scatter_(1, row * shape[1] + column, True)
+
+
+def sample_on_budget(logits: Tensor, k: int, generator: Generator) -> Tensor:
+    """A draw of independent keep decisions, moved onto the budget: the top-k of log-odds plus logistic noise.
+
+    It is a Bernoulli draw's own noise with its threshold moved so that exactly `k` are kept (paper, Appendix A).
+
+    Args:
+        logits: log-odds of keeping, with shape `(B, K)`.
+    """
+    return top_k(logits + logistic((logits.shape[0], logits.shape[1]), generator), k)

@@ -1,0 +1,13 @@
+"""Networks: tokens, labels and survival in, logits out. Plain modules that know nothing of diffusion or acquisition.
+
+Every network takes `(y, label, survival)`: tokens `(B, C, H, W)`, labels `(B,)` with `num_labels` for "unknown", and
+the survival `(B,)` that stands for the timestep. It returns logits `(B, C, H, W, N)` for the N data states; the mask
+state has no logit.
+"""
+
+from sensewise.networks.conv import PaperConv
+from sensewise.networks.unet import UNet
+
+NETWORKS = {"unet": UNet, "paper-conv": PaperConv}
+
+__all__ = ["NETWORKS", "PaperConv", "UNet"]

@@ -1,0 +1,95 @@
+"""Policies: how much each action is worth right now. A policy scores; the acquisition loop chooses.
+
+Random, variable density and greedy information gain differ only in their scores; the loop measures the highest ones.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Literal, get_args
+
+import torch
+from torch import Generator, Tensor
+
+from sensewise import information, masks
+from sensewise.errors import ConfigError
+from sensewise.priors import Prior
+from sensewise.sensors import Side
+
+Score = Literal["entropy", "variance"]
+Start = Callable[[int, int, Generator], Tensor]
+"""A first mask: batch, the whole budget `k` and a generator in, a mask `(B, K)` with fewer than `k` ones out."""
+
+
+class Policy(ABC):
+    """Base of every policy."""
+
+    @abstractmethod
+    def scores(self, observation: Tensor, mask: Tensor, side: Side, generator: Generator | None = None) -> Tensor:
+        """Finite scores, higher = sooner; what actions already taken score does not matter.
+
+        Args:
+            observation: what has been measured so far.
+            mask: True where measured, with shape `(B, K)`.
+            side: what was known beforehand.
+            generator: the source of randomness, for policies that need one; None means seed 0.
+
+        Returns:
+            Scores, with shape `(B, K)`.
+        """
+
+
+def _generator(generator: Generator | None) -> Generator:
+    return torch.Generator().manual_seed(0) if generator is None else generator
+
+
+class Random(Policy):
+    """Every action alike."""
+
+    def scores(self, observation: Tensor, mask: Tensor, side: Side, generator: Generator | None = None) -> Tensor:
+        return torch.rand(mask.shape, generator=_generator(generator))
+
+
+class VariableDensity(Policy):
+    """Pixels near the image centre sooner: log-density plus Gumbel noise, a draw without replacement.
+
+    Args:
+        shape: `(H, W)`.
+        sigma: width of the Gaussian density, 1 = half the image side.
+    """
+
+    def __init__(self, shape: tuple[int, int], sigma: float = 0.5) -> None:
+        self.log_density = masks.centre_log_density(*shape, sigma)
+
+    def scores(self, observation: Tensor, mask: Tensor, side: Side, generator: Generator | None = None) -> Tensor:
+        return self.log_density + masks.gumbel((mask.shape[0], mask.shape[1]), _generator(generator))
+
+
+class Greedy(Policy):
+    """Greedy information gain: where the prior is most uncertain, given everything measured so far.
+
+    Args:
+        prior: supplies the posterior.
+        score: "entropy" (the information gain of a noiseless pixel, in nats) or "variance" (of the intensity, which
+            knows that levels are ordered). The channels of a pixel are added up.
+    """
+
+    def __init__(self, prior: Prior, score: Score = "entropy") -> None:
+        if score not in get_args(Score):
+            raise ConfigError(f"score {score!r} is not known: choose one of {', '.join(get_args(Score))}")
+        self.prior = prior
+        self.measure = information.entropy if score == "entropy" else information.variance
+
+    def scores(self, observation: Tensor, mask: Tensor, side: Side, generator: Generator | None = None) -> Tensor:
+        return self.prior.read(
+            lambda log_probs: information.per_pixel(self.measure(log_probs)), observation, side.label
+        )
+
+
+def random_probe(num_actions: int, fraction: float = 0.2) -> Start:
+    """A uniform probe that takes `fraction` of the budget."""
+    return lambda batch, k, generator: masks.random(batch, num_actions, round(fraction * k), generator)
+
+
+def grid_probe(shape: tuple[int, int], fraction: float = 0.2) -> Start:
+    """A jittered-grid probe that takes `fraction` of the budget."""
+    return lambda batch, k, generator: masks.jittered_grid(batch, shape, max(1, round(fraction * k)), generator)

@@ -1,0 +1,152 @@
+"""Priors: what every hidden site may be, given what has been seen.
+
+A prior maps tokens `(B, C, H, W)` to log-probabilities `(B, C, H, W, N)`. Hidden sites carry the predictive
+distribution over the N data states; observed sites are certain, so their entropy is exactly 0. A prediction never
+depends on the other images of the batch.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from sensewise.diffusion import AbsorbingProcess
+from sensewise.errors import DataError
+from sensewise.tokens import MASK
+
+UNKNOWN = -1  # the label of an image whose class is not known
+
+
+class Prior(nn.Module, ABC):
+    """Base of every prior.
+
+    Attributes:
+        shape: `(C, H, W)`.
+        num_states: data states `N`.
+        num_labels: classes, or None for a prior that takes no label.
+    """
+
+    shape: tuple[int, int, int]
+    num_states: int
+    num_labels: int | None
+
+    @abstractmethod
+    def predict(self, y: Tensor, label: Tensor, t: Tensor | None) -> Tensor:
+        """Raw log-probabilities at every site, observed or not.
+
+        Args:
+            y: tokens, with shape `(B, C, H, W)`.
+            label: labels 0..`num_labels - 1` or `UNKNOWN`, with shape `(B,)`.
+            t: timesteps, with shape `(B,)`, or None for the ones that match the density of `y`.
+
+        Returns:
+            Log-probabilities, with shape `(B, C, H, W, N)`.
+        """
+
+    def forward(self, y: Tensor, label: Tensor | None = None, t: Tensor | None = None) -> Tensor:
+        """The predictive distribution, certain where observed; arguments as for `predict`."""
+        log_probs = self.predict(y, self.check(y, label), t)
+        states = torch.arange(1, self.num_states + 1)
+        certain = torch.where(y.unsqueeze(-1) == states, 0.0, -torch.inf)  # (B, C, H, W, N)
+        return torch.where((y == MASK).unsqueeze(-1), log_probs, certain)
+
+    def check(self, y: Tensor, label: Tensor | None) -> Tensor:
+        """Labels `(B,)` with `UNKNOWN` for missing ones; refuses an observation or a label that does not fit."""
+        if y.dim() != 4 or tuple(y.shape[1:]) != self.shape:
+            raise DataError(
+                f"this prior takes tokens of shape (B, {', '.join(map(str, self.shape))}), got {tuple(y.shape)}"
+            )
+        if y.numel() and not MASK <= int(y.min()) <= int(y.max()) <= self.num_states:
+            raise DataError(f"tokens must be 0 (hidden) or 1..{self.num_states}, got {int(y.min())}..{int(y.max())}")
+        if label is None:
+            return torch.full((len(y),), UNKNOWN)
+        if label.shape != y.shape[:1]:
+            raise DataError(f"one label per image is needed, shape ({len(y)},), got {tuple(label.shape)}")
+        classes = 0 if self.num_labels is None else self.num_labels
+        if label.numel() and not UNKNOWN <= int(label.min()) <= int(label.max()) < classes:
+            wrong = int(label.min()) if int(label.min()) < UNKNOWN else int(label.max())
+            allowed = f"0..{classes - 1}" if classes else "none (this prior takes no labels)"
+            raise DataError(f"label {wrong} is not possible: allowed are {allowed}; leave it out if it is not known")
+        return label
+
+    @torch.inference_mode()
+    def read(self, function: Callable[[Tensor], Tensor], y: Tensor, label: Tensor | None, chunk: int = 128) -> Tensor:
+        """`function(self(y, label))` a chunk of images at a time, so that memory stays small for any batch."""
+        labels = self.check(y, label)
+        parts = zip(torch.split(y, chunk), torch.split(labels, chunk), strict=True)
+        return torch.cat([function(self(part, part_label)) for part, part_label in parts])
+
+
+class AbsorbingPrior(Prior):
+    """A network trained on an absorbing process (a discrete diffusion model with a mask state).
+
+    Args:
+        network: maps tokens, labels (`num_labels` = unknown) and survival to logits `(B, C, H, W, N)`.
+        shape: `(C, H, W)`.
+        num_states: data states `N`.
+        num_labels: classes, or None.
+        time_input: tell the network the survival of the timestep; without it, the network sees 0 always.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        shape: tuple[int, int, int],
+        num_states: int,
+        num_labels: int | None,
+        *,
+        time_input: bool = True,
+        timesteps: int = 1000,
+    ) -> None:
+        super().__init__()
+        self.network = network
+        self.shape, self.num_states, self.num_labels = shape, num_states, num_labels
+        self.time_input = time_input
+        self.process = AbsorbingProcess(timesteps)
+
+    def predict(self, y: Tensor, label: Tensor, t: Tensor | None) -> Tensor:
+        if not self.time_input:
+            survival = torch.zeros(len(y))
+        elif t is None:
+            density = (y != MASK).flatten(1).float().mean(1)
+            survival = self.process.survival(self.process.timestep_for(density))
+        else:
+            survival = self.process.survival(t)
+        label = torch.where(label == UNKNOWN, self.num_labels or 0, label)
+        return F.log_softmax(self.network(y, label, survival), dim=-1)
+
+
+class EmpiricalPrior(Prior):
+    """The exact posterior of the uniform distribution over a list of images, by counting: the oracle of the tests.
+
+    An observation that agrees with no image of the list leaves every state equally likely.
+
+    Args:
+        images: tokens 1..N, with shape `(M, C, H, W)`.
+        num_states: data states `N`.
+        labels: with shape `(M,)`, or None.
+    """
+
+    images: Tensor
+    labels: Tensor
+    states: Tensor
+
+    def __init__(self, images: Tensor, num_states: int, labels: Tensor | None = None) -> None:
+        super().__init__()
+        self.shape = (images.shape[1], images.shape[2], images.shape[3])
+        self.num_states = num_states
+        self.num_labels = None if labels is None else int(labels.max()) + 1
+        self.register_buffer("images", images)
+        self.register_buffer("labels", torch.full((len(images),), UNKNOWN) if labels is None else labels)
+        self.register_buffer("states", F.one_hot(images.flatten(1) - 1, num_states).flatten(1).double())  # (M, D N)
+
+    def predict(self, y: Tensor, label: Tensor, t: Tensor | None) -> Tensor:
+        seen = F.one_hot(y.flatten(1), self.num_states + 1)[..., 1:].flatten(1).double()  # (B, D N)
+        agrees = seen @ self.states.T == (y != MASK).flatten(1).sum(1, keepdim=True)  # (B, M)
+        agrees &= (label[:, None] == self.labels) | (label[:, None] == UNKNOWN)
+        counts = (agrees.double() @ self.states).view(*y.shape, self.num_states)  # (B, C, H, W, N)
+        total = agrees.sum(1).view(-1, 1, 1, 1, 1)
+        probs = torch.where(total > 0, counts / total, 1 / self.num_states)
+        return probs.log().float()

@@ -1,0 +1,229 @@
+"""Reports: results and figures in, pages for people out. Draws from results files alone; runs no model."""
+
+import html
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from markupsafe import Markup
+from matplotlib.figure import Figure
+from rich.table import Table
+
+from sensewise.checkpoint import write_text
+from sensewise.errors import DataError
+from sensewise.experiments.results import read_arrays, read_results
+from sensewise.figures import pixels
+from sensewise.figures.style import data_uri, name_of, save, to_bytes
+
+Rows = list[dict[str, Any]]
+
+
+def number(value: float | None) -> str:
+    """Three significant digits, never more than a person reads."""
+    if value is None:
+        return "–"
+    if value == 0:
+        return "0"
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}" if value >= 0.1 else f"{value:.4f}".rstrip("0")
+
+
+def _cells(rows: Rows) -> dict[tuple[str, int], dict[float, dict[str, dict[str, Any]]]]:
+    """Rows as method -> budget -> metric -> row, in the order in which they were written."""
+    table: dict[tuple[str, int], dict[float, dict[str, dict[str, Any]]]] = {}
+    for row in rows:
+        cell = table.setdefault((row["method"], row["steps"]), {}).setdefault(row["budget"], {})
+        cell[row["metric"]] = row
+    return table
+
+
+def _budgets(rows: Rows) -> list[float]:
+    return sorted({row["budget"] for row in rows})
+
+
+def _lowest(rows: Rows, budget: float) -> float:
+    return min(row["mean"] for row in rows if row["metric"] == "errors" and row["budget"] == budget)
+
+
+def _exact(value: float | None) -> str:
+    return "" if value is None else f" ({value:.0%})"
+
+
+def terminal_table(rows: Rows, title: str) -> Table:
+    """Errors per image and exact fraction, the paper's beside ours."""
+    table = Table(
+        title=title, caption="errors per image (images exact); the paper's numbers below ours", title_justify="left"
+    )
+    table.add_column("method")
+    for budget in _budgets(rows):
+        table.add_column(f"s = {budget:g}", justify="right")
+    for (method, steps), by_budget in _cells(rows).items():
+        cells = []
+        for budget, metrics in by_budget.items():
+            ours = number(metrics["errors"]["mean"]) + _exact(metrics["exact"]["mean"])
+            if metrics["errors"]["mean"] == _lowest(rows, budget):
+                ours = f"[bold green]{ours}[/]"
+            reference = metrics["errors"]["paper"]
+            theirs = "" if reference is None else f"\n[dim]{number(reference)}{_exact(metrics['exact']['paper'])}[/]"
+            cells.append(ours + theirs)
+        table.add_row(name_of(method, steps), *cells)
+    return table
+
+
+def html_table(rows: Rows) -> Markup:
+    """The same table for a page."""
+    head = "".join(f"<th>s = {budget:g}</th>" for budget in _budgets(rows))
+    lines = [f"<table><thead><tr><th>method</th>{head}</tr></thead><tbody>"]
+    for (method, steps), by_budget in _cells(rows).items():
+        cells = []
+        for budget, metrics in by_budget.items():
+            ours, exact = metrics["errors"], metrics["exact"]
+            best = ' class="best"' if ours["mean"] == _lowest(rows, budget) else ""
+            paper = "" if ours["paper"] is None else f"<small>{number(ours['paper'])}{_exact(exact['paper'])}</small>"
+            cells.append(f"<td{best}>{number(ours['mean'])}{_exact(exact['mean'])}{paper}</td>")
+        lines.append(f"<tr><td>{html.escape(name_of(method, steps))}</td>{''.join(cells)}</tr>")
+    return Markup("".join(lines) + "</tbody></table>")
+
+
+def markdown_table(rows: Rows) -> str:
+    """The same table for the docs: ours ± spread over seeds, the paper's in parentheses."""
+    budgets = _budgets(rows)
+    lines = ["| method | " + " | ".join(f"s = {b:g}" for b in budgets) + " |", "|---" * (len(budgets) + 1) + "|"]
+    for (method, steps), by_budget in _cells(rows).items():
+        cells = []
+        for budget, metrics in by_budget.items():
+            ours, exact = metrics["errors"], metrics["exact"]
+            spread = f" ± {number(ours['sd'])}" if ours["sd"] else ""
+            text = f"{number(ours['mean'])}{spread}"
+            if ours["mean"] == _lowest(rows, budget):
+                text = f"**{text}**"
+            paper = f"<br>paper {number(ours['paper'])}{_exact(exact['paper'])}" if ours["paper"] is not None else ""
+            cells.append(f"{text}{_exact(exact['mean'])}{paper}")
+        lines.append(f"| {name_of(method, steps)} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _environment() -> Environment:
+    return Environment(
+        loader=PackageLoader("sensewise"),
+        undefined=StrictUndefined,
+        autoescape=select_autoescape(["html"]),
+        trim_blocks=True,
+    )
+
+
+def _drawings(path: Path) -> dict[str, Any]:
+    """The figures of a pixel experiment, from its results file and the arrays beside it."""
+    arrays = read_arrays(path)
+    story = pixels.read_story(arrays)
+    last = len(story.entropy) - 1
+    shown = sorted({r for r in (0, 1, 2, 4, 8, 12, last) if r <= last})
+    return {
+        "examples": pixels.examples(*pixels.read_examples(arrays)),
+        "steps": pixels.step_by_step(story, shown),
+        "animation": pixels.animation(story),
+        "step_count": last,
+    }
+
+
+def write_demo(path: Path) -> Path:
+    """`report.html` beside a demo's results file: one page that needs nothing else."""
+    results, drawn = read_results(path), _drawings(path)
+    rows = results["rows"]
+    page = (
+        _environment()
+        .get_template("demo.html")
+        .render(
+            count=rows[0]["images"],
+            table=html_table(rows),
+            curves=data_uri(to_bytes(pixels.errors_against_budget(rows))),
+            examples=data_uri(to_bytes(drawn["examples"])),
+            steps=drawn["step_count"],
+            steps_figure=data_uri(to_bytes(drawn["steps"])),
+            animation=data_uri(drawn["animation"], "gif"),
+            results=results,
+        )
+    )
+    write_text(path.with_name("report.html"), page)
+    return path.with_name("report.html")
+
+
+@dataclass(frozen=True)
+class Section:
+    """One experiment in the report: tables of rows, figures by file name, and what a reader should know."""
+
+    title: str
+    text: list[str]
+    tables: list[tuple[str, Rows]]
+    figures: dict[str, tuple[Figure | bytes, str]]
+    results: dict[str, Any]
+
+
+def mnist_sequential(path: Path) -> Section:
+    """Table closed and Figure closed."""
+    results, drawn = read_results(path), _drawings(path)
+    rows = results["rows"]
+    tables = []
+    for images in sorted({row["images"] for row in rows}):
+        for prior in ("on-policy", "random-masks"):
+            part = [row for row in rows if row["images"] == images and row["prior"] == prior]
+            if part:
+                tables.append((f"{images:,} test digits, prior trained on {_STAGES[prior]}", part))
+    main = tables[0][1]
+    text = [
+        "Errors are wrong pixels per image, out of 1,024, with hidden pixels at the prior's argmax; in parentheses the "
+        "fraction of images reconstructed exactly. Mean ± standard deviation over 5 seeds; label-greedy has no "
+        "randomness. The label is known to every method through the prior.",
+        *results["notes"],
+    ]
+    figures = {
+        "mnist-sequential.png": (pixels.errors_against_budget(main), "Errors and exact fraction against the budget."),
+        "mnist-examples.png": (
+            drawn["examples"],
+            "What each method measures (grey: not measured; colour: white; dark: black) and the reconstruction "
+            "(orange: wrong).",
+        ),
+        "mnist-steps.png": (drawn["steps"], "One digit, label-greedy: entropy, measured pixels, reconstruction."),
+        "mnist-steps.gif": (drawn["animation"], "The same as an animation."),
+    }
+    return Section("MNIST, sequential acquisition", text, tables, figures, results)
+
+
+_STAGES = {"on-policy": "random masks, then its own greedy masks", "random-masks": "random masks only"}
+SECTIONS: dict[str, Callable[[Path], Section]] = {"mnist-sequential": mnist_sequential}
+
+
+def write_report(results: Path, docs: Path, page: Path) -> list[str]:
+    """`docs/results.md` with its figures, and one self-contained page, from the files in `results`.
+
+    Returns:
+        The experiments that have no results file yet.
+    """
+    found = {name: results / f"{name}.json" for name in SECTIONS if (results / f"{name}.json").is_file()}
+    if not found:
+        raise DataError(f"no results in {results}: run `sensewise run all` first")
+    sections = [SECTIONS[name](path) for name, path in found.items()]
+    lines = ["# Results", "", "Generated by `sensewise report` from `results/*.json`.", ""]
+    for section in sections:
+        source = section.results
+        lines += [f"## {section.title}", "", *(paragraph + "\n" for paragraph in section.text)]
+        for caption, rows in section.tables:
+            lines += [f"**{caption}**", "", markdown_table(rows), ""]
+        for name, (figure, caption) in section.figures.items():
+            lines += [f"![{caption}](figures/{name})", "", f"*{caption}*", ""]
+            save(figure, docs / "figures" / name)
+        lines += [
+            f"`sensewise run {source['experiment']} --preset {source['preset']}`: commit {source['commit'][:12]}, "
+            f"{source['seconds'] / 60:.0f} minutes on {source['machine']['cpu']}.",
+            "",
+        ]
+    write_text(docs / "results.md", "\n".join(lines))
+    pictures = {
+        name: data_uri(content if isinstance(content, bytes) else to_bytes(content), name.rsplit(".", 1)[1])
+        for section in sections
+        for name, (content, _) in section.figures.items()
+    }
+    template = _environment().get_template("report.html")
+    write_text(page, template.render(sections=sections, pictures=pictures, html_table=html_table))
+    return sorted(set(SECTIONS) - set(found))

@@ -1,0 +1,92 @@
+"""Train a prior: from a preset's numbers to a run folder."""
+
+import dataclasses
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from rich.console import Console
+
+from sensewise.checkpoint import build_prior, load_weights, read_json, read_tensors, resolve
+from sensewise.curriculum import Curriculum, PriorObjective
+from sensewise.data import Images
+from sensewise.errors import CheckpointError, ConfigError
+from sensewise.training import FitSettings, fit
+
+
+@dataclass(frozen=True)
+class NetworkSettings:
+    """Which network, and how large (the sizes are for the U-Net)."""
+
+    name: Literal["unet", "paper-conv"] = "unet"
+    widths: tuple[int, ...] = (48, 96, 192)
+    blocks: tuple[int, ...] = (2, 2, 2)
+    patch: int = 2
+    embedding: int = 128
+
+    def options(self) -> dict[str, Any]:
+        if self.name == "paper-conv":
+            return {}
+        return {
+            "widths": list(self.widths),
+            "blocks": list(self.blocks),
+            "patch": self.patch,
+            "embedding": self.embedding,
+        }
+
+
+@dataclass(frozen=True)
+class PriorSettings:
+    """Everything that `sensewise train prior` needs to know."""
+
+    batch_size: int = 64
+    time_input: bool = True
+    network: NetworkSettings = field(default_factory=NetworkSettings)
+    curriculum: Curriculum = field(default_factory=Curriculum)
+    fit: FitSettings = field(default_factory=FitSettings)
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 1:
+            raise ConfigError(f"batch_size must be at least 1, got {self.batch_size}")
+
+
+def prior_config(settings: PriorSettings, images: Images, init: str | None) -> dict[str, Any]:
+    """What `config.json` of the run says."""
+    model = {
+        "shape": list(images.shape),
+        "num_states": images.num_states,
+        "num_labels": images.num_labels,
+        "time_input": settings.time_input,
+        "network": settings.network.name,
+        **settings.network.options(),
+    }
+    training = dataclasses.asdict(settings)
+    training.pop("network"), training.pop("time_input")
+    return {"kind": "prior", "data": images.name, "model": model, "training": training, "init": init}
+
+
+def train_prior(
+    settings: PriorSettings,
+    train: Images,
+    validation: Images,
+    folder: Path,
+    *,
+    init: str | Path | None = None,
+    resume: bool = False,
+    max_minutes: float | None = None,
+    console: Console | None = None,
+) -> bool:
+    """Train a prior in `folder`, from scratch or from the weights of another run; True if the run is complete."""
+    config = prior_config(settings, train, None if init is None else str(init))
+    with torch.random.fork_rng():
+        torch.manual_seed(settings.fit.seed)
+        prior = build_prior(config)
+    if init is not None and not resume:
+        source = resolve(init)
+        if read_json(source / "config.json").get("model") != config["model"]:
+            raise CheckpointError(f"{source} holds a model of another size or data set than this preset asks for")
+        tensors, _ = read_tensors(source / "weights.safetensors")
+        load_weights(prior, tensors, source / "weights.safetensors")
+    objective = PriorObjective(prior, train, validation, settings.curriculum, settings.batch_size)
+    return fit(objective, settings.fit, config, folder, resume=resume, max_minutes=max_minutes, console=console)

@@ -1,0 +1,273 @@
+"""One fit loop for everything that is trained here, on Lightning Fabric.
+
+All randomness of step n comes from a generator seeded with (seed, n), so a run that was killed and resumed takes
+exactly the steps that an undisturbed run takes. A run folder holds
+
+    config.json           what the model is and how it is trained
+    checkpoint.safetensors    everything needed to go on: weights, their average, optimiser, trajectories
+    log.jsonl, loss.png   how it went
+    weights.safetensors   the averaged weights, once the run is complete
+"""
+
+import copy
+import json
+import math
+import time
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning_fabric import Fabric
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from torch import Generator, Tensor, nn
+
+from sensewise.checkpoint import (
+    atomic,
+    load_weights,
+    read_json,
+    read_tensors,
+    save_run,
+    write_json,
+    write_tensors,
+)
+from sensewise.errors import CheckpointError, ConfigError
+
+
+class Objective(ABC):
+    """What is trained: a model, a loss for each step, and how well it does on held-out images."""
+
+    model: nn.Module
+
+    @abstractmethod
+    def loss(self, model: Any, step: int, generator: Generator) -> Tensor:
+        """The loss of one step; `model` is `self.model`, wrapped for the devices in use."""
+
+    @abstractmethod
+    def validate(self, model: Any) -> dict[str, float]:
+        """Named numbers on held-out images."""
+
+    def state(self) -> dict[str, Tensor]:
+        """What the objective itself carries from step to step."""
+        return {}
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        """Take back what `state` gave; nothing by default."""
+        return
+
+
+@dataclass(frozen=True)
+class FitSettings:
+    """How long and how fast.
+
+    Attributes:
+        steps: optimiser steps in all.
+        learning_rate: at its highest, after the warm-up.
+        warmup: steps of linear rise; then cosine decay to a hundredth.
+        weight_decay: of AdamW.
+        clip: largest norm of the gradient.
+        average: decay of the exponential moving average of the weights; 0 for none.
+        seed: of everything random.
+        validate_every: steps between two looks at the held-out images.
+        save_minutes: minutes between two checkpoints.
+    """
+
+    steps: int = 1000
+    learning_rate: float = 1e-3
+    warmup: int = 200
+    weight_decay: float = 0.01
+    clip: float = 0.1
+    average: float = 0.999
+    seed: int = 0
+    validate_every: int = 1000
+    save_minutes: float = 2.0
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "learning_rate", "clip", "validate_every"):
+            if getattr(self, name) <= 0:
+                raise ConfigError(f"{name} must be above 0, got {getattr(self, name)}")
+        if not 0 <= self.average < 1:
+            raise ConfigError(f"average must be at least 0 and below 1, got {self.average}")
+
+
+def step_generator(seed: int, step: int) -> Generator:
+    """The source of all randomness of one step."""
+    return torch.Generator().manual_seed((seed * 1_000_003 + step) % 2**63)
+
+
+def learning_rate(settings: FitSettings, step: int) -> float:
+    """Linear warm-up, then cosine decay to a hundredth."""
+    rise = min(1.0, (step + 1) / max(1, settings.warmup))
+    fall = 0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * step / settings.steps))
+    return settings.learning_rate * rise * fall
+
+
+class Run:
+    """A training run in a folder: the state of `fit` and how it is saved and taken up again."""
+
+    def __init__(self, objective: Objective, settings: FitSettings, config: dict[str, Any], folder: Path) -> None:
+        self.objective, self.settings, self.config, self.folder = objective, settings, config, folder
+        self.optimizer = torch.optim.AdamW(
+            objective.model.parameters(),
+            lr=settings.learning_rate,
+            betas=(0.9, 0.99),
+            weight_decay=settings.weight_decay,
+            fused=True,
+        )
+        self.average = copy.deepcopy(objective.model).requires_grad_(False).eval()
+        self.step, self.seconds = 0, 0.0
+
+    @property
+    def _checkpoint(self) -> Path:
+        return self.folder / "checkpoint.safetensors"
+
+    def begin(self, resume: bool) -> None:
+        """Take up the run in this folder, or make sure that a new one overwrites nothing."""
+        path = self.folder / "config.json"
+        if not resume:
+            if path.exists():
+                raise ConfigError(
+                    f"{self.folder} holds a run already: continue it with --resume, or choose another folder"
+                )
+            write_json(path, self.config)
+            return
+        if read_json(path) != self.config:
+            old = read_json(path)
+            changed = [key for key in {*old, *self.config} if old.get(key) != self.config.get(key)]
+            raise CheckpointError(
+                f"{self.folder} is a run with other settings ({', '.join(sorted(changed))}): it cannot be resumed"
+            )
+        if self._checkpoint.exists():
+            self._load()
+        self._trim_log()
+
+    def save(self) -> None:
+        tensors = {f"model.{name}": t for name, t in self.objective.model.state_dict().items()}
+        tensors |= {f"average.{name}": t for name, t in self.average.state_dict().items()}
+        tensors |= {f"objective.{name}": t for name, t in self.objective.state().items()}
+        for number, state in self.optimizer.state_dict()["state"].items():
+            tensors |= {f"optimizer.{number}.{key}": value for key, value in state.items()}
+        write_tensors(self._checkpoint, tensors, {"step": str(self.step), "seconds": str(self.seconds)})
+
+    def _load(self) -> None:
+        tensors, metadata = read_tensors(self._checkpoint)
+
+        def part(prefix: str) -> dict[str, Tensor]:
+            return {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
+
+        load_weights(self.objective.model, part("model."), self._checkpoint)
+        load_weights(self.average, part("average."), self._checkpoint)
+        self.objective.load_state(part("objective."))
+        state: dict[int, dict[str, Tensor]] = {}
+        for name, tensor in part("optimizer.").items():
+            number, key = name.split(".")
+            state.setdefault(int(number), {})[key] = tensor
+        groups = self.optimizer.state_dict()["param_groups"]
+        self.optimizer.load_state_dict({"state": state, "param_groups": groups})
+        self.step, self.seconds = int(metadata["step"]), float(metadata["seconds"])
+
+    def _trim_log(self) -> None:
+        """Drop what was logged after the checkpoint: those steps are taken again."""
+        path = self.folder / "log.jsonl"
+        if path.exists():
+            kept = [line for line in path.read_text().splitlines(keepends=True) if _logged_step(line) <= self.step]
+            with atomic(path) as temporary:
+                temporary.write_text("".join(kept))
+
+    def log(self, **values: float) -> None:
+        with (self.folder / "log.jsonl").open("a") as file:
+            file.write(json.dumps({"step": self.step, "seconds": round(self.seconds, 1), **values}) + "\n")
+
+    def finish(self) -> None:
+        """The averaged weights, ready for `load_prior`."""
+        self.config |= {"trained": {"steps": self.step, "minutes": round(self.seconds / 60, 1)}}
+        save_run(self.folder, self.config, self.average)
+
+
+def _logged_step(line: str) -> int:
+    try:
+        return int(json.loads(line)["step"])
+    except (ValueError, KeyError, TypeError):
+        return 2**62  # a line cut short by a kill
+
+
+def _update_average(average: nn.Module, model: nn.Module, decay: float, step: int) -> None:
+    weight = 1 - min(decay, (1 + step) / (10 + step))
+    torch._foreach_lerp_(list(average.parameters()), list(model.parameters()), weight)
+
+
+def fit(
+    objective: Objective,
+    settings: FitSettings,
+    config: dict[str, Any],
+    folder: Path,
+    *,
+    fabric: Fabric | None = None,
+    resume: bool = False,
+    max_minutes: float | None = None,
+    console: Console | None = None,
+) -> bool:
+    """Train until the last step or until the time is up.
+
+    Args:
+        config: written to `config.json`; has to describe the model so that it can be built again.
+        folder: of the run.
+        resume: go on from the last checkpoint in `folder`.
+        max_minutes: stop and save after this time; go on later with `resume`.
+
+    Returns:
+        True if the run is complete.
+    """
+    fabric = fabric or Fabric(accelerator="cpu", devices=1)
+    console = console or Console(stderr=True)
+    run = Run(objective, settings, config, folder)
+    run.begin(resume)
+    model, optimizer = fabric.setup(objective.model, run.optimizer)
+    model.mark_forward_method("predict")
+    begun = saved = tick = time.monotonic()
+    running: list[float] = []
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console) as progress:
+        bar = progress.add_task(folder.name, total=settings.steps, completed=run.step)
+        while run.step < settings.steps:
+            for group in optimizer.param_groups:
+                group["lr"] = learning_rate(settings, run.step)
+            loss = objective.loss(model, run.step, step_generator(settings.seed, run.step))
+            fabric.backward(loss)
+            fabric.clip_gradients(model, optimizer, max_norm=settings.clip, error_if_nonfinite=True)
+            optimizer.step()
+            optimizer.zero_grad()
+            _update_average(run.average, objective.model, settings.average, run.step)
+            run.step += 1
+            running.append(loss.item())
+            now = time.monotonic()
+            run.seconds += now - tick
+            tick = now
+            progress.update(bar, completed=run.step, description=f"{folder.name} loss {running[-1]:.4f}")
+            time_is_up = max_minutes is not None and now - begun > 60 * max_minutes
+            if run.step % settings.validate_every == 0 or run.step == settings.steps:
+                values = {"loss": sum(running) / len(running), **objective.validate(run.average)}
+                left = (settings.steps - run.step) * run.seconds / run.step / 60
+                run.log(**values)
+                shown = " ".join(f"{name} {value:.4g}" for name, value in values.items())
+                console.print(f"step {run.step}/{settings.steps} {shown} ({left:.0f} min left)", soft_wrap=True)
+                running.clear()
+                tick = time.monotonic()
+            if time_is_up or now - saved > 60 * settings.save_minutes or run.step == settings.steps:
+                run.save()
+                saved = tick = time.monotonic()
+            if time_is_up:
+                break
+    complete = run.step >= settings.steps
+    if complete:
+        run.finish()
+    console.print(f"{run.step} of {settings.steps} steps, {run.seconds / 60:.1f} minutes", soft_wrap=True)
+    return complete
