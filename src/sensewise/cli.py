@@ -1,4 +1,4 @@
-"""The command line. A command is a few lines that call the library; a user's mistake is one sentence and exit code 2."""
+"""The command line: each command calls the library; a mistake of the user is one sentence and exit code 2."""
 
 import sys
 from pathlib import Path

@@ -23,6 +23,8 @@ from sensewise.sensors import PixelSensor, Side
 from sensewise.tokens import MASK, observe, site_mask
 from sensewise.training import Objective
 
+FLOOR_NATS = 5.0  # what an image counts at least, where losses are relative
+
 
 @dataclass(frozen=True)
 class Curriculum:
@@ -39,6 +41,9 @@ class Curriculum:
         probe: the fraction of trajectories that start from a random probe of 20% of their budget.
         score: what the policy follows, "entropy" or "variance".
         observed_weight: weight of the loss on observed sites; small, so that raw predictions there mean something.
+        relative: divide each image's loss by the nats that the prior expects it to cost, so that the last steps of an
+            acquisition, where little is left to learn, count as much as the first. The weight depends on the
+            observation alone, so the loss is still minimised by the true posterior.
     """
 
     survival_power: float = 3.0
@@ -50,6 +55,7 @@ class Curriculum:
     probe: float = 0.25
     score: Score = "entropy"
     observed_weight: float = 0.01
+    relative: bool = False
 
     def __post_init__(self) -> None:
         for name in ("unknown_label", "on_policy", "probe"):
@@ -162,6 +168,9 @@ class PriorObjective(Objective):
         nats = cross_entropy(log_probs, x, hidden)
         if self.curriculum.observed_weight:
             nats = nats + self.curriculum.observed_weight * cross_entropy(log_probs, x, ~hidden)
+        if self.curriculum.relative:
+            expected = information.whole_image(log_probs.detach()) * x[0].numel()
+            return 0.1 * (nats / (expected + FLOOR_NATS)).mean()
         return nats.mean() / x[0].numel()
 
     def _scores(self, log_probs: Tensor) -> Tensor:

@@ -70,7 +70,7 @@ class Results:
         """Write `path`, and the arrays of the figures beside it as `.npz`."""
         if self.arrays:
             with atomic(path.with_suffix(".npz")) as temporary:
-                np.savez_compressed(temporary, allow_pickle=False, **self.arrays)  # type: ignore[arg-type]
+                np.savez_compressed(temporary, allow_pickle=False, **self.arrays)
         write_json(
             path,
             {
