@@ -34,6 +34,8 @@ from sensewise.checkpoint import (
     write_tensors,
 )
 from sensewise.errors import CheckpointError, ConfigError
+from sensewise.figures.style import save
+from sensewise.figures.training import training_curves
 
 
 class Objective(ABC):
@@ -177,8 +179,11 @@ class Run:
                 temporary.write_text("".join(kept))
 
     def log(self, **values: float) -> None:
-        with (self.folder / "log.jsonl").open("a") as file:
+        """Add a line to the log and draw the curves anew."""
+        path = self.folder / "log.jsonl"
+        with path.open("a") as file:
             file.write(json.dumps({"step": self.step, "seconds": round(self.seconds, 1), **values}) + "\n")
+        save(training_curves([json.loads(line) for line in path.read_text().splitlines()]), self.folder / "loss.png")
 
     def finish(self) -> None:
         """The averaged weights, ready for `load_prior`."""
