@@ -200,14 +200,12 @@ class Session:
         self.prior = prior
         self.settings = {"budget": budget, "steps": steps, "label": label, "score": score, "start": start, "seed": seed}
         nothing = torch.full((1, channels, height, width), MASK)
-        labels = None if label is None else torch.tensor([label])
-        prior.check(nothing, labels)
         self._loop = Acquisition(
             Greedy(prior, score),
             nothing,
             height * width,
             budget,
-            side=Side(label=labels),
+            side=Side(label=prior.one_label(label)),
             steps=steps,
             start=probes[start],
             generator=torch.Generator().manual_seed(seed),

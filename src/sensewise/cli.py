@@ -202,6 +202,8 @@ def main() -> None:
         app()
     except SensewiseError as error:
         fail(str(error))
+    except OSError as error:
+        fail(f"{error.filename or 'a file'}: {error.strerror or error}")
     except KeyboardInterrupt:
         err.print("stopped")
         sys.exit(130)

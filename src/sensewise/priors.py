@@ -64,12 +64,23 @@ class Prior(nn.Module, ABC):
             return torch.full((len(y),), UNKNOWN)
         if label.shape != y.shape[:1]:
             raise DataError(f"one label per image is needed, shape ({len(y)},), got {tuple(label.shape)}")
-        classes = 0 if self.num_labels is None else self.num_labels
-        if label.numel() and not UNKNOWN <= int(label.min()) <= int(label.max()) < classes:
-            wrong = int(label.min()) if int(label.min()) < UNKNOWN else int(label.max())
-            allowed = f"0..{classes - 1}" if classes else "none (this prior takes no labels)"
-            raise DataError(f"label {wrong} is not possible: allowed are {allowed}; leave it out if it is not known")
+        for value in (int(label.min()), int(label.max())) if label.numel() else ():
+            if value != UNKNOWN:
+                self._check_label(value)
         return label
+
+    def _check_label(self, label: int) -> None:
+        classes = self.num_labels or 0
+        if not 0 <= label < classes:
+            allowed = f"0..{classes - 1}" if classes else "none (this prior takes no labels)"
+            raise DataError(f"label {label} is not possible: allowed are {allowed}; leave it out if it is not known")
+
+    def one_label(self, label: int | None) -> Tensor | None:
+        """A user's label as a batch of one, `(1,)`; refuses one that is not a class."""
+        if label is None:
+            return None
+        self._check_label(label)
+        return torch.tensor([label])
 
     @torch.inference_mode()
     def read(self, function: Callable[[Tensor], Tensor], y: Tensor, label: Tensor | None, chunk: int = 128) -> Tensor:
