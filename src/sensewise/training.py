@@ -135,9 +135,10 @@ class Run:
                 )
             write_json(path, self.config)
             return
-        if read_json(path) != self.config:
-            old = read_json(path)
-            changed = [key for key in {*old, *self.config} if old.get(key) != self.config.get(key)]
+        old = read_json(path)
+        found = {key: value for key, value in old.items() if key != "trained"} if isinstance(old, dict) else {}
+        changed = [key for key in {*found, *self.config} if found.get(key) != self.config.get(key)]
+        if changed:
             raise CheckpointError(
                 f"{self.folder} is a run with other settings ({', '.join(sorted(changed))}): it cannot be resumed"
             )
@@ -191,8 +192,8 @@ class Run:
 
     def finish(self) -> None:
         """The averaged weights, ready for `load_prior`."""
-        self.config |= {"trained": {"steps": self.step, "minutes": round(self.seconds / 60, 1)}}
-        save_run(self.folder, self.config, self.average)
+        trained = {"steps": self.step, "minutes": round(self.seconds / 60, 1)}
+        save_run(self.folder, self.config | {"trained": trained}, self.average)
 
 
 def _logged_step(line: str) -> int:
