@@ -166,7 +166,8 @@ def load_prior(name_or_run: str | Path) -> AbsorbingPrior:
     """A trained prior, ready to use: a bundled name such as "mnist", or a run folder."""
     folder = resolve(name_or_run)
     try:
-        prior = build_prior(read_json(folder / "config.json"))
+        with torch.random.fork_rng(devices=()):  # fresh weights are drawn, then overwritten
+            prior = build_prior(read_json(folder / "config.json"))
     except CheckpointError as error:
         raise CheckpointError(f"{folder}: {error}") from error
     path = folder / "weights.safetensors"
