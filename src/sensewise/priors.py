@@ -64,6 +64,8 @@ class Prior(nn.Module, ABC):
             return torch.full((len(y),), UNKNOWN)
         if label.shape != y.shape[:1]:
             raise DataError(f"one label per image is needed, shape ({len(y)},), got {tuple(label.shape)}")
+        if label.is_floating_point() or label.is_complex() or label.dtype == torch.bool:
+            raise DataError(f"labels must be whole numbers, got {label.dtype}")
         classes = 0 if self.num_labels is None else self.num_labels
         if label.numel() and not UNKNOWN <= int(label.min()) <= int(label.max()) < classes:
             wrong = int(label.min()) if int(label.min()) < UNKNOWN else int(label.max())
