@@ -167,10 +167,10 @@ class Run:
         for name, tensor in part("optimizer.").items():
             number, key = name.split(".")
             state.setdefault(int(number), {})[key] = tensor
-        for number, parameter in enumerate(self.objective.model.parameters()):
-            for key, tensor in state.get(number, {}).items():
+        for position, parameter in enumerate(self.objective.model.parameters()):
+            for key, tensor in state.get(position, {}).items():
                 if key != "step":  # the fused step goes by memory position: moments must be laid out like their weights
-                    state[number][key] = torch.empty_like(parameter, requires_grad=False).copy_(tensor)
+                    state[position][key] = torch.empty_like(parameter, requires_grad=False).copy_(tensor)
         groups = self.optimizer.state_dict()["param_groups"]
         self.optimizer.load_state_dict({"state": state, "param_groups": groups})
         self.step, self.seconds = int(metadata["step"]), float(metadata["seconds"])
