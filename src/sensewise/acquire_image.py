@@ -64,7 +64,7 @@ def acquire_image(
         x = bundled_mnist(int(number) + 1)[slice(int(number), int(number) + 1)][0]
     else:
         x = read_picture(Path(source), prior)
-    labels = prior.one_label(label)
+    labels = prior.known_label(label)
     arrays = story_arrays(prior, x, labels, budget, steps)
     story = pixels.read_story(arrays)
     mask = story.observation[-1] > 0

@@ -140,9 +140,10 @@ class Run:
                 )
             write_json(path, self.config)
             return
-        if read_json(path) != self.config:
-            old = read_json(path)
-            changed = [key for key in {*old, *self.config} if old.get(key) != self.config.get(key)]
+        old = read_json(path)
+        found = {key: value for key, value in old.items() if key != "trained"} if isinstance(old, dict) else {}
+        changed = [key for key in {*found, *self.config} if found.get(key) != self.config.get(key)]
+        if changed:
             raise CheckpointError(
                 f"{self.folder} is a run with other settings ({', '.join(sorted(changed))}): it cannot be resumed"
             )
@@ -171,6 +172,10 @@ class Run:
         for name, tensor in part("optimizer.").items():
             number, key = name.split(".")
             state.setdefault(int(number), {})[key] = tensor
+        for position, parameter in enumerate(self.objective.model.parameters()):
+            for key, tensor in state.get(position, {}).items():
+                if key != "step":  # the fused step goes by memory position: moments must be laid out like their weights
+                    state[position][key] = torch.empty_like(parameter, requires_grad=False).copy_(tensor)
         groups = self.optimizer.state_dict()["param_groups"]
         self.optimizer.load_state_dict({"state": state, "param_groups": groups})
         self.step, self.seconds = int(metadata["step"]), float(metadata["seconds"])
@@ -192,8 +197,8 @@ class Run:
 
     def finish(self) -> None:
         """The averaged weights, ready for `load_prior`."""
-        self.config |= {"trained": {"steps": self.step, "minutes": round(self.seconds / 60, 1)}}
-        save_run(self.folder, self.config, self.average)
+        trained = {"steps": self.step, "minutes": round(self.seconds / 60, 1)}
+        save_run(self.folder, self.config | {"trained": trained}, self.average)
 
 
 def _logged_step(line: str) -> int:

@@ -42,7 +42,10 @@ FILES = tuple(
 
 def read_idx(content: bytes, name: str = "IDX content") -> np.ndarray:
     """An IDX file of bytes as an array; gzip or not."""
-    content = gunzip(content)
+    try:
+        content = gunzip(content)
+    except DataError as error:
+        raise DataError(f"{name}: {error}") from error
     if len(content) < 4 or content[:3] != b"\x00\x00\x08" or not 1 <= content[3] <= 3:
         raise DataError(f"{name} is not an IDX file of bytes")
     dimensions = content[3]
@@ -88,6 +91,8 @@ def load_mnist(split: str, root: str | Path | None = None) -> Images:
     digits, labels = _read(folder, f"{part}-images-idx3-ubyte"), _read(folder, f"{part}-labels-idx1-ubyte")
     if digits.ndim != 3 or digits.shape[1:] != (SIDE, SIDE) or labels.shape != digits.shape[:1]:
         raise DataError(f"{folder}: images {digits.shape} and labels {labels.shape} do not belong to MNIST")
+    if labels.size and labels.max() >= NUM_LABELS:
+        raise DataError(f"{folder}: label {labels.max()} does not belong to MNIST (0..{NUM_LABELS - 1})")
     keep = {"train": slice(None, -VALIDATION), "validation": slice(-VALIDATION, None), "test": slice(None)}[split]
     tokens, label = to_tokens(digits[keep]), torch.from_numpy(labels[keep].astype(np.int64))
     return Images("mnist", split, tokens, label, NUM_STATES, NUM_LABELS)

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -52,7 +53,7 @@ def gunzip(content: bytes) -> bytes:
         return content
     try:
         return gzip.decompress(content)
-    except (OSError, EOFError, ValueError) as error:
+    except (OSError, EOFError, ValueError, zlib.error) as error:
         raise DataError(f"damaged gzip content: {error}") from error
 
 
