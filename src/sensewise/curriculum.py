@@ -34,6 +34,7 @@ class Curriculum:
         survival_power: random masks keep a fraction `u ** survival_power` of the pixels, u uniform; 3 puts half of
             them below one pixel in eight. 0 draws the timestep uniformly instead, as the paper does.
         unknown_label: the fraction of images shown without their label.
+        flip: the fraction of images mirrored left to right.
         on_policy: the fraction of a batch that follows the greedy policy.
         max_budget: the largest budget of a greedy trajectory.
         min_steps: the fewest steps of a trajectory.
@@ -48,6 +49,7 @@ class Curriculum:
 
     survival_power: float = 3.0
     unknown_label: float = 0.1
+    flip: float = 0.0
     on_policy: float = 0.0
     max_budget: float = 0.4
     min_steps: int = 4
@@ -60,7 +62,7 @@ class Curriculum:
     def __post_init__(self) -> None:
         if self.survival_power < 0:
             raise ConfigError(f"survival_power must be at least 0, got {self.survival_power}")
-        for name in ("unknown_label", "on_policy", "probe"):
+        for name in ("unknown_label", "flip", "on_policy", "probe"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ConfigError(f"{name} must lie between 0 and 1, got {getattr(self, name)}")
         if not 0 < self.max_budget < 1:
@@ -87,12 +89,13 @@ class Rollouts:
         self.curriculum = curriculum
         self.index = torch.zeros(batch, dtype=torch.int64)
         self.known = torch.ones(batch, dtype=torch.bool)
+        self.flipped = torch.zeros(batch, dtype=torch.bool)
         self.mask = torch.zeros(batch, num_actions, dtype=torch.bool)
         self.per_step = torch.zeros(batch, dtype=torch.int64)
         self.left = torch.full((batch,), -1)  # steps still to take; below 0: finished, to be replaced
 
     def state(self) -> dict[str, Tensor]:
-        return {name: getattr(self, name) for name in ("index", "known", "mask", "per_step", "left")}
+        return {name: getattr(self, name) for name in ("index", "known", "flipped", "mask", "per_step", "left")}
 
     def load_state(self, state: dict[str, Tensor]) -> None:
         for name in self.state():
@@ -109,9 +112,11 @@ class Rollouts:
         probe_share = torch.where(torch.rand(batch, generator=generator) < c.probe, 0.2, 0.0)
         noise = torch.rand(batch, num_actions, generator=generator)
         known = torch.rand(batch, generator=generator) >= c.unknown_label
+        flipped = torch.rand(batch, generator=generator) < c.flip
         probe = _lowest(noise, (probe_share * total).long())
         self.index = torch.where(ended, fresh, self.index)
         self.known = torch.where(ended, known, self.known)
+        self.flipped = torch.where(ended, flipped, self.flipped)
         self.mask = torch.where(ended[:, None], probe, self.mask)
         self.per_step = torch.where(ended, (total / steps).ceil().long(), self.per_step)
         self.left = torch.where(ended, steps, self.left)
@@ -163,6 +168,9 @@ class PriorObjective(Objective):
         index = torch.cat([self.rollouts.index, fresh[rolled:]])
         x, label = self.train[index]  # (B, C, H, W), (B,)
         known = torch.rand(len(index) - rolled, generator=generator) >= self.curriculum.unknown_label
+        flipped = torch.rand(len(index) - rolled, generator=generator) < self.curriculum.flip
+        flipped = torch.cat([self.rollouts.flipped, flipped])
+        x = torch.where(flipped.view(-1, 1, 1, 1), x.flip(-1), x)
         if label is not None:
             label = torch.where(torch.cat([self.rollouts.known, known]), label, UNKNOWN)
         drawn = random_masks(len(known), self.num_actions, self.curriculum.survival_power, generator)

@@ -24,6 +24,7 @@ class NetworkSettings:
     blocks: tuple[int, ...] = (2, 2, 2)
     patch: int = 2
     embedding: int = 128
+    encoding: Literal["one-hot", "ordinal"] = "one-hot"
 
     def options(self) -> dict[str, Any]:
         if self.name == "paper-conv":
@@ -33,6 +34,7 @@ class NetworkSettings:
             "blocks": list(self.blocks),
             "patch": self.patch,
             "embedding": self.embedding,
+            "encoding": self.encoding,
         }
 
 

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sensewise.tokens import MASK
+from sensewise.networks.encodings import ENCODINGS
 
 
 class Block(nn.Module):
@@ -61,6 +61,7 @@ class UNet(nn.Module):
         blocks: residual blocks at each resolution, on the way down and again on the way up.
         patch: side of the square of pixels that is folded into channels.
         embedding: width of the vector that carries label and survival.
+        encoding: "one-hot", or "ordinal" where the states are ordered levels.
     """
 
     def __init__(
@@ -72,16 +73,19 @@ class UNet(nn.Module):
         blocks: tuple[int, ...] = (2, 2, 2),
         patch: int = 2,
         embedding: int = 128,
+        encoding: str = "one-hot",
     ) -> None:
         super().__init__()
         if len(widths) != len(blocks):
             raise ValueError(f"widths and blocks must have one entry per resolution, got {widths} and {blocks}")
         if min(patch, embedding, *widths, *blocks) < 1:
             raise ValueError(f"sizes must be at least 1, got {widths=}, {blocks=}, {patch=}, {embedding=}")
-        self.channels, self.num_states, self.patch = channels, num_states, patch
+        if encoding not in ENCODINGS:
+            raise ValueError(f"encoding {encoding!r} is not known: {', '.join(ENCODINGS)}")
+        self.encoding, self.patch = ENCODINGS[encoding](channels, num_states), patch
         self.multiple = patch * 2 ** (len(widths) - 1)  # image sides must be divisible by this
         self.condition = Condition(num_labels, embedding)
-        self.stem = nn.Conv2d(channels * (num_states + 1) * patch**2, widths[0], 3, padding=1)
+        self.stem = nn.Conv2d(self.encoding.inputs * patch**2, widths[0], 3, padding=1)
         self.down = nn.ModuleList(
             nn.ModuleList(Block(w, embedding) for _ in range(n)) for w, n in zip(widths, blocks, strict=True)
         )
@@ -90,14 +94,12 @@ class UNet(nn.Module):
         self.up = nn.ModuleList(
             nn.ModuleList(Block(w, embedding) for _ in range(n)) for w, n in zip(widths[:-1], blocks[:-1], strict=True)
         )
-        self.head = nn.Conv2d(widths[0], channels * num_states * patch**2, 1)
+        self.head = nn.Conv2d(widths[0], self.encoding.outputs * patch**2, 1)
 
     def forward(self, y: Tensor, label: Tensor, survival: Tensor) -> Tensor:
-        batch, _, height, width = y.shape
         embedding = self.condition(label, survival)
-        states = torch.arange(MASK, self.num_states + 1, device=y.device).view(1, 1, -1, 1, 1)
-        x = (y.unsqueeze(2) == states).to(self.head.weight.dtype)  # (B, C, N + 1, H, W)
-        x = F.pixel_unshuffle(x.flatten(1, 2), self.patch).contiguous(memory_format=torch.channels_last)
+        features = self.encoding.encode(y)  # (B, inputs, H, W)
+        x = F.pixel_unshuffle(features, self.patch).contiguous(memory_format=torch.channels_last)
         x = self.stem(x)
         skips = []
         for i, level in enumerate(self.down):
@@ -110,5 +112,5 @@ class UNet(nn.Module):
             x = grow(x) + skips.pop()
             for block in level.children():
                 x = block(x, embedding)
-        logits = F.pixel_shuffle(self.head(F.silu(x)), self.patch)  # (B, C N, H, W)
-        return logits.view(batch, self.channels, self.num_states, height, width).movedim(2, -1)  # (B, C, H, W, N)
+        raw = F.pixel_shuffle(self.head(F.silu(x)), self.patch)  # (B, outputs, H, W)
+        return self.encoding.logits(raw, features)  # (B, C, H, W, N)

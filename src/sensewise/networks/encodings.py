@@ -1,0 +1,105 @@
+"""How tokens enter a network and how its outputs become logits. Stateless: all weights are the network's."""
+
+from abc import ABC, abstractmethod
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from sensewise.tokens import MASK
+
+
+class Encoding(ABC):
+    """Base of every encoding.
+
+    Attributes:
+        inputs: feature channels of a pixel.
+        outputs: raw output channels of a pixel.
+    """
+
+    inputs: int
+    outputs: int
+
+    def __init__(self, channels: int, num_states: int) -> None:
+        self.channels, self.num_states = channels, num_states
+
+    @abstractmethod
+    def encode(self, y: Tensor) -> Tensor:
+        """Tokens `(B, C, H, W)` to features `(B, inputs, H, W)`."""
+
+    @abstractmethod
+    def logits(self, raw: Tensor, features: Tensor) -> Tensor:
+        """Raw outputs `(B, outputs, H, W)` and the features to logits `(B, C, H, W, N)`."""
+
+
+class OneHot(Encoding):
+    """One input a state, one output a data state: nothing is assumed about the states."""
+
+    def __init__(self, channels: int, num_states: int) -> None:
+        super().__init__(channels, num_states)
+        self.inputs, self.outputs = channels * (num_states + 1), channels * num_states
+
+    def encode(self, y: Tensor) -> Tensor:
+        states = torch.arange(MASK, self.num_states + 1, device=y.device).view(1, 1, -1, 1, 1)
+        return (y.unsqueeze(2) == states).float().flatten(1, 2)  # (B, C (N + 1), H, W)
+
+    def logits(self, raw: Tensor, features: Tensor) -> Tensor:
+        batch, _, height, width = raw.shape
+        return raw.view(batch, self.channels, self.num_states, height, width).movedim(2, -1)  # (B, C, H, W, N)
+
+
+class Ordinal(Encoding):
+    r"""States are ordered levels: intensities in, a discretised logistic around an interpolation out.
+
+    The input holds the observed intensities, the mask and a push-pull interpolation $g$ of what is observed. A site's
+    logits are $\log\left(\sigma\left(\frac{v_k + h - \mu}{b}\right) - \sigma\left(\frac{v_k - h - \mu}{b}\right)\right)
+    + r_k$ with $\mu = g + \delta$, levels $v_k$ half a step $h$ wide on either side, and the raw outputs
+    $\delta, \log b, r_k$. With all of them zero the prediction is the interpolation itself.
+    """
+
+    def __init__(self, channels: int, num_states: int) -> None:
+        super().__init__(channels, num_states)
+        self.inputs, self.outputs = 3 * channels, channels * (num_states + 2)
+
+    def encode(self, y: Tensor) -> Tensor:
+        seen = (y != MASK).float()
+        values = torch.where(y == MASK, 0.0, 2 * (y.float() - 1) / (self.num_states - 1) - 1)
+        return torch.cat([values, seen, push_pull(values, seen)], dim=1)  # (B, 3 C, H, W)
+
+    def logits(self, raw: Tensor, features: Tensor) -> Tensor:
+        batch, _, height, width = raw.shape
+        raw = raw.view(batch, self.channels, self.num_states + 2, height, width).movedim(2, -1)
+        shift, log_scale, free = raw[..., :1], raw[..., 1:2], raw[..., 2:]
+        centre = features[:, -self.channels :].unsqueeze(-1) + shift  # (B, C, H, W, 1)
+        levels = torch.linspace(-1, 1, self.num_states, device=raw.device)
+        half = 1 / (self.num_states - 1)
+        rate = torch.exp(-log_scale.clamp(-6, 4)) / (2 * half)  # b = one level, at the start
+        upper, lower = (levels + half - centre) * rate, (levels - half - centre) * rate
+        # log(sigmoid(u) - sigmoid(l)) = logsigmoid(u) + logsigmoid(-l) + log(1 - exp(l - u)); the last term is the
+        # same for all levels, and a softmax follows.
+        return F.logsigmoid(upper) + F.logsigmoid(-lower) + free
+
+
+ENCODINGS: dict[str, type[Encoding]] = {"one-hot": OneHot, "ordinal": Ordinal}
+
+
+def push_pull(values: Tensor, seen: Tensor) -> Tensor:
+    """Fill the holes of an image from coarser and coarser averages of what is seen.
+
+    Gortler et al., "The lumigraph", 1996.
+
+    Args:
+        values: intensities times `seen`, with shape `(B, C, H, W)`.
+        seen: confidence from 0 (a hole) to 1, same shape.
+
+    Returns:
+        The filled image, same shape; 0 everywhere if nothing is seen.
+    """
+    if min(values.shape[-2:]) == 1 or any(side % 2 for side in values.shape[-2:]):
+        mean = values.sum((-2, -1), keepdim=True) / seen.sum((-2, -1), keepdim=True).clamp(min=1e-6)
+        return values + (1 - seen) * mean
+    share = F.avg_pool2d(seen, 2)
+    trust = (4 * share).clamp(max=1)  # one seen pixel of four is enough to believe in the cell
+    coarse = push_pull(F.avg_pool2d(values, 2) / share.clamp(min=1e-6) * trust, trust)
+    smooth = F.interpolate(coarse, scale_factor=2.0, mode="bilinear", align_corners=False)
+    return values + (1 - seen) * smooth
