@@ -1,7 +1,7 @@
 import pytest
 import torch
-from conftest import seeded
 
+from conftest import seeded
 from sensewise.networks import UNet
 from sensewise.networks.encodings import ENCODINGS, Ordinal, push_pull
 
