@@ -6,6 +6,7 @@ from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from sensewise import __version__
@@ -68,7 +69,7 @@ def demo(
     results.write(folder / "results.json")
     page = write_demo(folder / "results.json")
     out.print(terminal_table(results.rows, f"MNIST, {images} test digits"))
-    out.print(f"Open [bold]{page}[/] for the figures.", soft_wrap=True)
+    out.print(f"Open [bold]{escape(str(page))}[/] for the figures.", soft_wrap=True)
 
 
 @data_app.command("fetch")
@@ -82,7 +83,7 @@ def data_fetch(
     sources = {"mnist": fetch_mnist}
     if name not in sources:
         raise DataError(f"no data set {name!r}: choose one of {', '.join(sources)}")
-    out.print(f"{name} is in {sources[name](data, err)}", soft_wrap=True)
+    out.print(f"{name} is in {sources[name](data, err)}", soft_wrap=True, markup=False)
 
 
 @train_app.command("prior")
@@ -113,7 +114,8 @@ def train_prior_command(
     complete = train_prior(
         settings, train, validation, target, init=init, resume=resume, max_minutes=max_minutes, console=err
     )
-    out.print(f"{target}: {'complete' if complete else 'stopped early; continue with --resume'}", soft_wrap=True)
+    state = "complete" if complete else "stopped early; continue with --resume"
+    out.print(f"{target}: {state}", soft_wrap=True, markup=False)
 
 
 @app.command()
@@ -134,8 +136,8 @@ def run(
             found = EXPERIMENTS[name](preset, range(seeds), progress)
         found.write(results / f"{name}.json")
         for note in found.notes:
-            err.print(note)
-        out.print(f"{results / name}.json: {len(found.rows)} rows", soft_wrap=True)
+            err.print(note, markup=False)
+        out.print(f"{results / name}.json: {len(found.rows)} rows", soft_wrap=True, markup=False)
 
 
 @app.command()
@@ -148,7 +150,7 @@ def report(
     from sensewise.report import write_report
 
     missing = write_report(results, docs, page)
-    out.print(f"{docs / 'results.md'} and {page} are written", soft_wrap=True)
+    out.print(f"{docs / 'results.md'} and {page} are written", soft_wrap=True, markup=False)
     if missing:
         err.print(f"No results yet for {', '.join(missing)}")
 
@@ -169,7 +171,7 @@ def acquire(
 
     ensure_writable(folder)
     summary = acquire_image(str(image), parse_budget(budget), steps, label, prior, folder, samples, seed)
-    out.print(summary, soft_wrap=True)
+    out.print(summary, soft_wrap=True, markup=False)
 
 
 def parse_budget(text: str) -> float | int:
@@ -192,7 +194,7 @@ def ensure_writable(folder: Path) -> None:
 
 
 def fail(message: str) -> NoReturn:
-    err.print(f"[bold red]error:[/] {message}", soft_wrap=True, highlight=False)
+    err.print(f"[bold red]error:[/] {escape(message)}", soft_wrap=True, highlight=False)
     sys.exit(2)
 
 
