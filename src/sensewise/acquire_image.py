@@ -82,9 +82,8 @@ def acquire_image(
     if samples:
         y = torch.from_numpy(arrays["story/observation"][-1:].astype(np.int64))
         possible = sample(prior, y, labels, torch.Generator().manual_seed(seed), samples=samples)[:, 0, 0]
-        _write_grey(
-            folder / "samples.png", np.concatenate([(p.numpy() - 1.0) * 255 / levels for p in possible], axis=1)
-        )
+        sheet = np.concatenate([np.pad(p.numpy() - 1.0, 1, constant_values=0.5) for p in possible], axis=1)
+        _write_grey(folder / "samples.png", np.kron(sheet * 255 / levels, np.ones((4, 4))))
     wrong, measured = int(story.errors[-1]), int(mask.sum())
     outcome = {"measured": measured, "density": measured / mask.size, "steps": steps, "errors": wrong}
     write_json(folder / "acquisition.json", outcome | {"nats_left": round(float(story.entropy[-1].sum()), 4)})

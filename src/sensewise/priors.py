@@ -67,18 +67,16 @@ class Prior(nn.Module, ABC):
             raise DataError(f"one label per image is needed, shape ({len(y)},), got {tuple(label.shape)}")
         if label.is_floating_point() or label.is_complex() or label.dtype == torch.bool:
             raise DataError(f"labels must be whole numbers, got {label.dtype}")
-        classes = 0 if self.num_labels is None else self.num_labels
-        if label.numel() and not UNKNOWN <= int(label.min()) <= int(label.max()) < classes:
-            wrong = int(label.min()) if int(label.min()) < UNKNOWN else int(label.max())
-            allowed = f"0..{classes - 1}" if classes else "none (this prior takes no labels)"
-            raise DataError(f"label {wrong} is not possible: allowed are {allowed}; leave it out if it is not known")
+        for value in (int(label.min()), int(label.max())) if label.numel() else ():
+            if value != UNKNOWN:
+                self.known_label(value)
         return label
 
     def known_label(self, label: int | None) -> Tensor | None:
         """The label of one image as a tensor `(1,)`, None if it is not known; refuses one that is not a class."""
         if label is None:
             return None
-        classes = 0 if self.num_labels is None else self.num_labels
+        classes = self.num_labels or 0
         allowed = f"0..{classes - 1}" if classes else "none (this prior takes no labels)"
         try:
             number = operator.index(label)

@@ -12,10 +12,15 @@ exactly the steps that an undisturbed run takes. A run folder holds
 import copy
 import json
 import math
+import signal
+import threading
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
@@ -203,6 +208,27 @@ def _logged_step(line: str) -> int:
         return 2**62  # a line cut short by a kill
 
 
+@contextmanager
+def stop_signal() -> Iterator[threading.Event]:
+    """An event that Ctrl-C or a polite kill sets, so that a step is never cut in half; a second one stops at once."""
+    stop = threading.Event()
+
+    def ask_to_stop(_number: int, _frame: FrameType | None) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+    before = {number: signal.signal(number, ask_to_stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def _update_average(average: nn.Module, model: nn.Module, decay: float, step: int) -> None:
     weight = 1 - min(decay, (1 + step) / (10 + step))
     torch._foreach_lerp_(list(average.parameters()), list(model.parameters()), weight)
@@ -219,7 +245,7 @@ def fit(
     max_minutes: float | None = None,
     console: Console | None = None,
 ) -> bool:
-    """Train until the last step or until the time is up.
+    """Train until the last step, until the time is up, or until Ctrl-C or a polite kill; then save.
 
     Args:
         config: written to `config.json`; has to describe the model so that it can be built again.
@@ -245,7 +271,7 @@ def fit(
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=console) as progress:
+    with stop_signal() as stop, Progress(*columns, console=console) as progress:
         bar = progress.add_task(folder.name, total=settings.steps, completed=run.step)
         while run.step < settings.steps:
             for group in optimizer.param_groups:
@@ -262,7 +288,7 @@ def fit(
             run.seconds += now - tick
             tick = now
             progress.update(bar, completed=run.step, description=f"{folder.name} loss {running[-1]:.4f}")
-            time_is_up = max_minutes is not None and now - begun > 60 * max_minutes
+            time_is_up = stop.is_set() or (max_minutes is not None and now - begun > 60 * max_minutes)
             if run.step % settings.validate_every == 0 or run.step == settings.steps:
                 values = {"loss": sum(running) / len(running), **objective.validate(run.average)}
                 left = (settings.steps - run.step) * run.seconds / run.step / 60
