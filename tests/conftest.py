@@ -6,9 +6,14 @@ import pytest
 import torch
 from hypothesis import settings
 from rich.console import Console
+from rich.progress import Progress
 
-from sensewise.checkpoint import load_prior
+from sensewise.checkpoint import fingerprint, load_prior, save_run
 from sensewise.data import Images, bundled_mnist
+from sensewise.experiments.evaluation import evaluate, mnist_strategies
+from sensewise.experiments.examples import example_arrays, story_arrays
+from sensewise.experiments.mnist_sequential import paper
+from sensewise.experiments.results import Results
 from sensewise.networks import UNet
 from sensewise.priors import AbsorbingPrior, EmpiricalPrior
 
@@ -77,3 +82,37 @@ def tiny_digits():
 @pytest.fixture
 def console():
     return Console(file=io.StringIO(), width=200)
+
+
+@pytest.fixture(scope="session")
+def quick():
+    """A prior of the size of MNIST that knows nothing and answers at once."""
+    return make_absorbing(shape=(1, 32, 32))
+
+
+@pytest.fixture(scope="session")
+def quick_run(quick, tmp_path_factory):
+    """The same as a run folder."""
+    model = {"shape": [1, 32, 32], "num_states": 2, "num_labels": 10, "network": "unet"}
+    sizes = {"widths": [8, 16], "blocks": [1, 1], "embedding": 8}
+    folder = tmp_path_factory.mktemp("quick")
+    save_run(folder, {"kind": "prior", "model": model | sizes}, quick)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_results(quick, tmp_path_factory):
+    """A results file of `mnist-sequential` on two digits, with its arrays."""
+    images = bundled_mnist(2)
+    strategies = mnist_strategies(quick)
+    results = Results("mnist-sequential", "cpu", "mnist", weights={"on-policy": fingerprint(quick)}, notes=["A note."])
+    with Progress(disable=True) as progress:
+        for prior in ("on-policy", "random-masks"):
+            results.rows += evaluate(
+                quick, images, strategies, (0.05, 0.1), (0, 1), ("errors", "exact"), paper, progress, {"prior": prior}
+            )
+    results.arrays = example_arrays(quick, images, strategies[:2], 0.1, 0)
+    results.arrays |= story_arrays(quick, *images[slice(0, 1)], 0.1, 3)
+    path = tmp_path_factory.mktemp("results") / "mnist-sequential.json"
+    results.write(path)
+    return path

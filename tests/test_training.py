@@ -1,4 +1,5 @@
 import json
+import signal
 
 import pytest
 import torch
@@ -166,6 +167,25 @@ def test_time_is_up(train, tmp_path, monkeypatch):
     assert not train("run", settings(save_minutes=1e6), max_minutes=1)
     assert 1 <= int(read_tensors(tmp_path / "run" / "checkpoint.safetensors")[1]["step"]) < STEPS
     assert not (tmp_path / "run" / "weights.safetensors").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_polite_kill_finishes_the_step_and_saves(train, tmp_path, monkeypatch, number):
+    train("whole")
+    loss, handler = PriorObjective.loss, signal.getsignal(number)
+
+    def loss_with_signal(self, model, step, generator):
+        if step == 6:
+            signal.raise_signal(number)
+        return loss(self, model, step, generator)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PriorObjective, "loss", loss_with_signal)
+        assert not train("stopped")
+    assert signal.getsignal(number) is handler
+    assert read_tensors(tmp_path / "stopped" / "checkpoint.safetensors")[1]["step"] == "7"
+    assert train("stopped", resume=True)
+    assert same_weights(weights(tmp_path / "whole"), weights(tmp_path / "stopped"))
 
 
 def test_learning_rate_rises_then_falls():

@@ -32,9 +32,11 @@ def read_picture(path: Path, prior: Prior) -> Tensor:
                     f"{path} has {picture.width} x {picture.height} pixels; at most {MAX_PIXELS:,} are read"
                 )
             grey = picture.convert("L")
+    except DataError:
+        raise
     except FileNotFoundError as error:
         raise DataError(f"{path} does not exist") from error
-    except (UnidentifiedImageError, OSError, Image.DecompressionBombError) as error:
+    except (UnidentifiedImageError, OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise DataError(f"{path} is not a picture that can be read: {error}") from error
     if grey.size != (width, height):
         grey = grey.resize((width, height), Image.Resampling.BOX)
@@ -59,7 +61,7 @@ def acquire_image(
     prior = load_prior(prior_name)
     if source.startswith("digit:"):
         number = source.removeprefix("digit:")
-        if not number.isdigit():
+        if not number.isdecimal() or len(number) > 4:
             raise DataError(f"digit:{number} is not possible: give digit:0 to digit:2559")
         x = bundled_mnist(int(number) + 1)[slice(int(number), int(number) + 1)][0]
     else:

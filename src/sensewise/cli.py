@@ -6,6 +6,7 @@ from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from sensewise import __version__
@@ -68,7 +69,7 @@ def demo(
     results.write(folder / "results.json")
     page = write_demo(folder / "results.json")
     out.print(terminal_table(results.rows, f"MNIST, {images} test digits"))
-    out.print(f"Open [bold]{page}[/] for the figures.", soft_wrap=True)
+    out.print(f"Open [bold]{escape(str(page))}[/] for the figures.", soft_wrap=True)
 
 
 @data_app.command("fetch")
@@ -81,7 +82,7 @@ def data_fetch(
 
     if name not in FETCH:
         raise DataError(f"no data set {name!r}: choose one of {', '.join(FETCH)}")
-    out.print(f"{name} is in {FETCH[name](data, err)}", soft_wrap=True)
+    out.print(f"{name} is in {FETCH[name](data, err)}", soft_wrap=True, markup=False)
 
 
 @train_app.command("prior")
@@ -112,7 +113,8 @@ def train_prior_command(
     complete = train_prior(
         settings, train, validation, target, init=init, resume=resume, max_minutes=max_minutes, console=err
     )
-    out.print(f"{target}: {'complete' if complete else 'stopped early; continue with --resume'}", soft_wrap=True)
+    state = "complete" if complete else "stopped early; continue with --resume"
+    out.print(f"{target}: {state}", soft_wrap=True, markup=False)
 
 
 @app.command()
@@ -133,8 +135,8 @@ def run(
             found = EXPERIMENTS[name](preset, range(seeds), progress)
         found.write(results / f"{name}.json")
         for note in found.notes:
-            err.print(note)
-        out.print(f"{results / name}.json: {len(found.rows)} rows", soft_wrap=True)
+            err.print(note, markup=False)
+        out.print(f"{results / name}.json: {len(found.rows)} rows", soft_wrap=True, markup=False)
 
 
 @app.command()
@@ -147,7 +149,7 @@ def report(
     from sensewise.report import write_report
 
     missing = write_report(results, docs, page)
-    out.print(f"{docs / 'results.md'} and {page} are written", soft_wrap=True)
+    out.print(f"{docs / 'results.md'} and {page} are written", soft_wrap=True, markup=False)
     if missing:
         err.print(f"No results yet for {', '.join(missing)}")
 
@@ -168,7 +170,7 @@ def acquire(
 
     ensure_writable(folder)
     summary = acquire_image(str(image), parse_budget(budget), steps, label, prior, folder, samples, seed)
-    out.print(summary, soft_wrap=True)
+    out.print(summary, soft_wrap=True, markup=False)
 
 
 def parse_budget(text: str) -> float | int:
@@ -191,7 +193,7 @@ def ensure_writable(folder: Path) -> None:
 
 
 def fail(message: str) -> NoReturn:
-    err.print(f"[bold red]error:[/] {message}", soft_wrap=True, highlight=False)
+    err.print(f"[bold red]error:[/] {escape(message)}", soft_wrap=True, highlight=False)
     sys.exit(2)
 
 

@@ -26,6 +26,8 @@ def number(value: float | None) -> str:
         return "–"
     if value == 0:
         return "0"
+    if value < 5e-5:
+        return f"{value:.0e}"
     return f"{value:.1f}" if value >= 10 else f"{value:.2f}" if value >= 0.1 else f"{value:.4f}".rstrip("0")
 
 

@@ -17,6 +17,7 @@ from sensewise import __version__
 from sensewise.checkpoint import atomic, read_json, write_json
 from sensewise.errors import DataError
 
+ORIGIN = {"experiment", "preset", "dataset", "commit", "seconds", "machine", "weights", "notes"}
 KEYS = {"method", "steps", "budget", "density", "metric", "mean", "sd", "images", "seeds", "paper"}
 
 
@@ -91,17 +92,19 @@ def read_results(path: Path) -> dict[str, Any]:
     """A results file, checked for the keys that tables and figures need."""
     value = read_json(path)
     rows = value.get("rows") if isinstance(value, dict) else None
-    if not isinstance(rows, list) or not all(isinstance(r, dict) and set(r) >= KEYS for r in rows):
-        raise DataError(f"{path} is not a results file: each row needs {', '.join(sorted(KEYS))}")
+    if not isinstance(rows, list) or not rows or not all(isinstance(r, dict) and set(r) >= KEYS for r in rows):
+        raise DataError(f"{path} is not a results file: it needs rows, each with {', '.join(sorted(KEYS))}")
+    if missing := sorted(ORIGIN - set(value)):
+        raise DataError(f"{path} is not a results file: it does not say its {', '.join(missing)}")
     return value
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
     """The arrays beside a results file."""
     try:
-        with np.load(path.with_suffix(".npz"), allow_pickle=False) as file:
-            return dict(file)
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
+        with path.with_suffix(".npz").open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            return dict(arrays)
+    except (OSError, EOFError, ValueError, TypeError, zipfile.BadZipFile) as error:
         raise DataError(f"{path.with_suffix('.npz')} cannot be read: {error}") from error
 
 
