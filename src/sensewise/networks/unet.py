@@ -90,12 +90,17 @@ class UNet(nn.Module):
         )
         self.head = nn.Conv2d(widths[0], channels * num_states * patch**2, 1)
 
-    def forward(self, y: Tensor, label: Tensor, survival: Tensor) -> Tensor:
-        batch, _, height, width = y.shape
-        embedding = self.condition(label, survival)
+    def states(self, y: Tensor) -> Tensor:
+        """Tokens `(B, C, H, W)` as indicators of their state, `(B, C, N + 1, H, W)`; relaxed indicators stay so."""
+        if y.is_floating_point():
+            return y
         states = torch.arange(MASK, self.num_states + 1, device=y.device).view(1, 1, -1, 1, 1)
-        x = (y.unsqueeze(2) == states).to(self.head.weight.dtype)  # (B, C, N + 1, H, W)
-        x = F.pixel_unshuffle(x.flatten(1, 2), self.patch).contiguous(memory_format=torch.channels_last)
+        return (y.unsqueeze(2) == states).to(self.head.weight.dtype)
+
+    def forward(self, y: Tensor, label: Tensor, survival: Tensor) -> Tensor:
+        batch, height, width = len(y), y.shape[-2], y.shape[-1]
+        embedding = self.condition(label, survival)
+        x = F.pixel_unshuffle(self.states(y).flatten(1, 2), self.patch).contiguous(memory_format=torch.channels_last)
         x = self.stem(x)
         skips = []
         for i, level in enumerate(self.down):
