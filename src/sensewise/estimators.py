@@ -1,7 +1,8 @@
 r"""Gradients of an expected loss with respect to the log-odds of independent binary decisions.
 
 A mask $X$ keeps pixel $i$ with probability $p_i = \sigma(\phi_i)$, independently. Its loss $\mathcal{L}(X)$ is only
-known by evaluating it, so the gradient of $\mathbb{E}[\mathcal{L}(X)]$ has to be estimated from loss values. Exactly, it is
+known by evaluating it, so the gradient of $\mathbb{E}[\mathcal{L}(X)]$ has to be estimated from loss values.
+Exactly, it is
 
 $$\frac{\partial}{\partial \phi_i} \mathbb{E}[\mathcal{L}]
   = p_i (1 - p_i)\, \mathbb{E}\left[\mathcal{L}(X_i{=}1) - \mathcal{L}(X_i{=}0)\right].$$
@@ -73,7 +74,7 @@ def straight_through(logits: Tensor, noise: Tensor, temperature: float = 1.0) ->
     """
     soft = torch.sigmoid((logits + noise) / temperature)
     hard = (logits + noise > 0).to(soft.dtype)
-    return hard + soft - soft.detach()
+    return hard + (soft - soft.detach())
 
 
 @torch.no_grad()

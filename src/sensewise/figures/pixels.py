@@ -56,18 +56,18 @@ class Story:
         return (self.reconstruction != self.target).sum((1, 2))
 
 
-def read_examples(arrays: dict[str, np.ndarray]) -> tuple[np.ndarray, list[Example], float]:
+def read_examples(arrays: dict[str, np.ndarray], part: str = "example") -> tuple[np.ndarray, list[Example], float]:
     """Target `(n, H, W)`, examples and budget from the arrays of a results file."""
-    target = arrays["example/target"][:, 0]
+    target = arrays[f"{part}/target"][:, 0]
     found = []
     for key in arrays:
-        if key.startswith("example/") and key.endswith("/observation"):
+        if key.startswith(f"{part}/") and key.endswith("/observation"):
             place = key.removesuffix("/observation")
             _, method, steps = place.split("/")
             x_hat = arrays[f"{place}/reconstruction"][:, 0]
             wrong = (x_hat != target).sum((1, 2))
             found.append(Example(method, int(steps), arrays[key][:, 0], x_hat, wrong))
-    return target, found, float(arrays["example/budget"])
+    return target, found, float(arrays[f"{part}/budget"])
 
 
 def read_story(arrays: dict[str, np.ndarray]) -> Story:
