@@ -2,13 +2,11 @@
 
 import html
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
-from matplotlib.figure import Figure
 from rich.table import Table
 
 from sensewise.checkpoint import write_text
@@ -16,17 +14,8 @@ from sensewise.errors import DataError
 from sensewise.experiments.results import read_arrays, read_results
 from sensewise.figures import pixels
 from sensewise.figures.style import data_uri, name_of, save, to_bytes
-
-Rows = list[dict[str, Any]]
-
-
-def number(value: float | None) -> str:
-    """Three significant digits, never more than a person reads."""
-    if value is None:
-        return "–"
-    if value == 0:
-        return "0"
-    return f"{value:.1f}" if value >= 10 else f"{value:.2f}" if value >= 0.1 else f"{value:.4f}".rstrip("0")
+from sensewise.report_one_shot import ONE_SHOT_SECTIONS
+from sensewise.tables import Rows, Section, number
 
 
 def _cells(rows: Rows) -> dict[tuple[str, int], dict[float, dict[str, dict[str, Any]]]]:
@@ -149,17 +138,6 @@ def write_demo(path: Path) -> Path:
     return path.with_name("report.html")
 
 
-@dataclass(frozen=True)
-class Section:
-    """One experiment in the report: tables of rows, figures by file name, and what a reader should know."""
-
-    title: str
-    text: list[str]
-    tables: list[tuple[str, Rows]]
-    figures: dict[str, tuple[Figure | bytes, str]]
-    results: dict[str, Any]
-
-
 def mnist_sequential(path: Path) -> Section:
     """Table closed and Figure closed."""
     results, drawn = read_results(path), _drawings(path)
@@ -191,7 +169,7 @@ def mnist_sequential(path: Path) -> Section:
 
 
 _STAGES = {"on-policy": "random masks, then its own greedy masks", "random-masks": "random masks only"}
-SECTIONS: dict[str, Callable[[Path], Section]] = {"mnist-sequential": mnist_sequential}
+SECTIONS: dict[str, Callable[[Path], Section]] = {"mnist-sequential": mnist_sequential, **ONE_SHOT_SECTIONS}
 
 
 def write_report(results: Path, docs: Path, page: Path) -> list[str]:
@@ -210,6 +188,8 @@ def write_report(results: Path, docs: Path, page: Path) -> list[str]:
         lines += [f"## {section.title}", "", *(paragraph + "\n" for paragraph in section.text)]
         for caption, rows in section.tables:
             lines += [f"**{caption}**", "", markdown_table(rows), ""]
+        for caption, table in section.grids:
+            lines += [f"**{caption}**", "", table.markdown(), ""]
         for name, (figure, caption) in section.figures.items():
             lines += [f"![{caption}](figures/{name})", "", f"*{caption}*", ""]
             save(figure, docs / "figures" / name)

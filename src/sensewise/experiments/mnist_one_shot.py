@@ -6,6 +6,7 @@ The trained generator against random masks at four budgets, all nine metrics. Be
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from sensewise.information import entropy, per_pixel
 from sensewise.metrics import TOKEN_METRICS
 from sensewise.policies import Greedy, OneShot, Random
 from sensewise.priors import AbsorbingPrior
+from sensewise.sensors import PixelSensor, Side
 from sensewise.tokens import observe
 
 BUDGETS = (0.1, 0.3, 0.5, 0.7)
@@ -51,15 +53,14 @@ def paper(method: str, _steps: int, budget: float, metric: str) -> float | None:
 
 
 def bernoulli_rows(
-    prior: AbsorbingPrior, generator: MaskGenerator, images: Images, seeds: Sequence[int]
+    prior: AbsorbingPrior, generator: MaskGenerator, images: Images, seeds: Sequence[int], method: str
 ) -> list[dict[str, Any]]:
-    """The same generator without the exact budget: independent draws, with the density that they happen to have."""
+    """A generator without the exact budget: independent draws, with the density that they happen to have."""
     x, label = images[slice(None)]
+    side = known_side(x, label, images.num_states)
     rows = []
     for budget in BUDGETS:
-        side = known_side(x, label, images.num_states)
-        with torch.inference_mode():
-            logits = generator(side.summary, label, torch.full((len(x),), budget))
+        logits = generator.keep_logits(replace(side, budget=budget), len(x))
         found, density = [], 0.0
         for seed in seeds:
             mask = masks.bernoulli(logits, torch.Generator().manual_seed(seed))
@@ -67,7 +68,7 @@ def bernoulli_rows(
             found.append(judge(prior, x, observe(x, mask), mask, side, METRICS))
         for metric in METRICS:
             values = [value[metric] for value in found]
-            rows.append(row("one-shot-bernoulli", 1, budget, density, metric, values, len(images), None))
+            rows.append(row(f"{method}-bernoulli", 1, budget, density, metric, values, len(images), None))
     return rows
 
 
@@ -84,50 +85,53 @@ def checkpoint_arrays(folder: Path) -> Arrays:
 def pipeline_arrays(prior: AbsorbingPrior, generator: MaskGenerator, images: Images, budget: float) -> Arrays:
     """One digit through the generator: summary, keep probabilities, observation, entropy of the prior."""
     x, label = images[slice(0, 1)]
-    side = known_side(x, label, images.num_states)
-    with torch.inference_mode():
-        logits = generator(side.summary, label, torch.tensor([budget]))
+    summary = PixelSensor(x).summary(images.num_states)
+    logits = generator.keep_logits(Side(label, summary, budget), 1)
     mask = masks.sample_on_budget(logits, masks.count(budget, logits.shape[1]), torch.Generator().manual_seed(0))
     y = observe(x, mask)
     heat = prior.read(lambda log_probs: per_pixel(entropy(log_probs)), y, label)
-    assert side.summary is not None
     return {
         "pipeline/target": small(x[0, 0]),
-        "pipeline/summary": side.summary[0, 0].numpy(),
+        "pipeline/summary": summary[0, 0].numpy(),
         "pipeline/probs": torch.sigmoid(logits[0]).view(prior.shape[1:]).numpy(),
         "pipeline/observation": small(y[0, 0]),
         "pipeline/entropy": heat[0].view(prior.shape[1:]).numpy(),
     }
 
 
-def controls(prior: AbsorbingPrior, notes: list[str]) -> list[Strategy]:
+def load_controls(prior: AbsorbingPrior, notes: list[str]) -> dict[str, MaskGenerator]:
     """Generators trained in another way, as far as they have been trained."""
-    found = []
+    found = {}
     for name in CONTROLS:
         try:
-            found.append(
-                Strategy(f"one-shot-{name}", OneShot(load_generator(f"{GENERATOR}-{name}", prior).keep_logits))
-            )
+            found[f"one-shot-{name}"] = load_generator(f"{GENERATOR}-{name}", prior)
         except CheckpointError as error:
             notes.append(f"The control {name} was left out: {error}")
     return found
 
 
 def measure(
-    prior: AbsorbingPrior, generator: MaskGenerator, images: Images, seeds: Sequence[int], progress: Progress
+    prior: AbsorbingPrior,
+    generators: dict[str, MaskGenerator],
+    images: Images,
+    seeds: Sequence[int],
+    progress: Progress,
 ) -> Results:
-    """Rows and arrays for the given images."""
+    """Rows and arrays for the given images; `generators` by method, "one-shot" and the controls."""
     results = Results("mnist-one-shot", "cpu", "mnist")
-    learned = Strategy("one-shot", OneShot(generator.keep_logits))
-    mode = Strategy("one-shot-topk", OneShot(generator.keep_logits, sampled=False), random=False)
-    strategies = [Strategy("random", Random()), learned, mode, *controls(prior, results.notes)]
-    results.rows = evaluate(prior, images, strategies, BUDGETS, seeds, METRICS, paper, progress, {})
-    results.rows += bernoulli_rows(prior, generator, images, seeds)
-    shown = [*strategies[:2], Strategy("label-greedy", Greedy(prior), 16, random=False)]
+    ours = generators["one-shot"]
+    learned = [Strategy(name, OneShot(generator.keep_logits)) for name, generator in generators.items()]
+    mode = Strategy("one-shot-topk", OneShot(ours.keep_logits, sampled=False), random=False)
+    random = Strategy("random", Random())
+    results.rows = evaluate(prior, images, [random, *learned, mode], BUDGETS, seeds, METRICS, paper, progress, {})
+    for name, generator in generators.items():
+        results.rows += bernoulli_rows(prior, generator, images, seeds, name)
+    few = images.first(3)
+    shown = [random, learned[0], Strategy("label-greedy", Greedy(prior), 16, random=False)]
     for budget in (0.1, 0.3):
-        place = f"example-{budget:g}"
-        results.arrays |= example_arrays(prior, images.first(3), shown, budget, seeds[0], place)
-    results.arrays |= pipeline_arrays(prior, generator, images, 0.1)
+        results.arrays |= example_arrays(prior, few, shown, budget, seeds[0], f"example-{budget:g}")
+    results.arrays |= example_arrays(prior, few, [random, *learned], 0.1, seeds[0], "example-controls")
+    results.arrays |= pipeline_arrays(prior, ours, images, 0.1)
     x, label = images[slice(0, 1)]
     results.arrays |= story_arrays(prior, x, label, 0.1, steps=16)
     return results
@@ -135,10 +139,11 @@ def measure(
 
 def run(preset: str, seeds: Sequence[int], progress: Progress) -> Results:
     """2,560 test digits."""
-    prior = load_prior("mnist")
-    generator = load_generator(GENERATOR, prior)
-    results = measure(prior, generator, bundled_mnist(), seeds, progress)
-    results.preset = preset
-    results.weights = {"prior": fingerprint(prior), "generator": fingerprint(generator)}
+    prior, notes = load_prior("mnist"), list[str]()
+    generators = {"one-shot": load_generator(GENERATOR, prior), **load_controls(prior, notes)}
+    results = measure(prior, generators, bundled_mnist(), seeds, progress)
+    results.preset, results.notes = preset, notes
+    results.weights = {"prior": fingerprint(prior)}
+    results.weights |= {name: fingerprint(generator) for name, generator in generators.items()}
     results.arrays |= checkpoint_arrays(resolve(GENERATOR))
     return results

@@ -37,7 +37,6 @@ LABELS = {
     "variance-greedy": "variance-greedy",
     "one-shot": "one-shot",
     "one-shot-topk": "one-shot, top-k",
-    "one-shot-bernoulli": "one-shot, plain draw",
     "one-shot-observed": "observed-pixel surrogate",
     "one-shot-observed-weak": "the same, weak budget penalty",
     "one-shot-straight-through": "straight-through gradient",
@@ -70,6 +69,8 @@ _SETTINGS: Any = {
 
 def name_of(method: str, steps: int) -> str:
     """How a figure or table calls a method; the number of steps where it means something."""
+    if method.endswith("-bernoulli"):
+        return f"{name_of(method.removesuffix('-bernoulli'), steps)}, plain draw"
     label = LABELS.get(method, method)
     return f"{label}, {steps} step{'s' * (steps > 1)}" if "greedy" in method else label
 
