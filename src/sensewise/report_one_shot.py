@@ -147,7 +147,8 @@ def gradient_estimators(path: Path) -> Section:
         "All gradients are on the generator's weights. The exact one flips every pixel of sampled masks, one at a "
         "time; “exact, one half against the other” says how well that reference is known. The number after an "
         "estimator is how many pairs or masks an image it averages. The paper reports 0.94 to 0.99 for DisARM and "
-        "-0.97 to -0.73 for straight-through Gumbel-Softmax. “all” counts observed pixels as certain; “all-raw” is the paper's form.",
+        "-0.97 to -0.73 for straight-through Gumbel-Softmax. “all” counts observed pixels as certain; “all-raw” is "
+        "the paper's form.",
         *([_straight_through_verdict(through)] if through else []),
         *results["notes"],
     ]
