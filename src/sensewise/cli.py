@@ -73,6 +73,8 @@ def demo(
     with progress_bar() as progress:
         results = experiment.run(images, seed, progress, prior)
     results.write(folder / "results.json")
+    for note in results.notes:
+        err.print(note)
     page = write_demo(folder / "results.json")
     out.print(terminal_table(results.rows, f"MNIST, {images} test digits"))
     out.print(f"Open [bold]{page}[/] for the figures.", soft_wrap=True)

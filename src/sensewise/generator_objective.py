@@ -19,6 +19,7 @@ from sensewise.errors import ConfigError, DataError
 from sensewise.estimators import Loss, antithetic_pair, disarm, straight_through
 from sensewise.generator import MaskGenerator
 from sensewise.metrics import errors, foreground_recovery
+from sensewise.networks import UNet
 from sensewise.priors import UNKNOWN, AbsorbingPrior
 from sensewise.tokens import observe, site_mask, summary
 from sensewise.training import Objective
@@ -192,6 +193,8 @@ class GeneratorObjective(Objective):
                 f"generator, prior and images need the same labels, got {generator.num_labels}, {prior.num_labels} "
                 f"and {train.num_labels}"
             )
+        if settings.estimator == "straight-through" and not isinstance(prior.network, UNet):
+            raise ConfigError("straight-through needs a prior whose network takes relaxed states: a unet")
         self.model, self.prior = generator, prior.eval().requires_grad_(False)
         self.train, self.held_out, self.settings = train, validation.first(held_out), settings
         self.batch_size = batch_size

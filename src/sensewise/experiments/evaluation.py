@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import torch
@@ -135,8 +136,7 @@ def evaluate(
     """
     x, label = images[slice(None)]
     side = known_side(x, label, images.num_states) if side is None else side
-    strategies = list(strategies)
-    runs = [(s, budget, seeds if s.random else seeds[:1]) for budget in budgets for s in strategies]
+    runs = [(s, budget, seeds if s.random else seeds[:1]) for budget, s in product(budgets, strategies)]
     bar = progress.add_task(f"{len(images)} images", total=sum(s.passes * len(r) for s, _, r in runs))
     rows = []
     for strategy, budget, used_seeds in runs:
@@ -147,9 +147,9 @@ def evaluate(
             progress.advance(bar, strategy.passes)
         density = sum(value for _, value in found) / len(found)
         for metric in metrics:
-            per_seed = [values[metric] for values, _ in found] * (1 if strategy.random else len(seeds))
-            reference = paper(strategy.method, strategy.steps, budget, metric)
             method, steps = strategy.method, strategy.steps
+            per_seed = [values[metric] for values, _ in found] * (1 if strategy.random else len(seeds))
+            reference = paper(method, steps, budget, metric)
             rows.append(row(method, steps, budget, density, metric, per_seed, len(images), reference, **columns))
     progress.remove_task(bar)
     return rows

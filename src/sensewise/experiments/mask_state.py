@@ -11,6 +11,7 @@ from rich.progress import Progress
 
 from sensewise.checkpoint import fingerprint, load_prior
 from sensewise.data import Images, bundled_mnist
+from sensewise.errors import CheckpointError
 from sensewise.experiments.evaluation import Strategy, known_side, score
 from sensewise.experiments.results import Results, row
 from sensewise.policies import Greedy, random_probe
@@ -69,6 +70,8 @@ def measure(
 def run(preset: str, seeds: Sequence[int], progress: Progress) -> Results:
     """2,560 test digits; needs the runs of `sensewise train mask-state`."""
     settings = load(preset, "mask-state.mnist", MaskStateSettings)
+    if not FOLDER.is_dir():
+        raise CheckpointError(f"{FOLDER} does not exist: run `sensewise train mask-state` first")
     names = [[variant_name(mask_state, seed) for mask_state in (True, False)] for seed in range(settings.seeds)]
     pairs = [(load_prior(FOLDER / a), load_prior(FOLDER / b)) for a, b in names]
     results = measure(pairs, bundled_mnist(), seeds, progress)
