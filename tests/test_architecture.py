@@ -14,16 +14,19 @@ from sensewise.sensors import PixelSensor
 
 ROOT = Path(sensewise.__file__).parent
 LAYERS = [
-    ["errors"],
+    ["errors", "tables"],
     ["tokens"],
-    ["masks", "metrics", "diffusion", "information", "networks", "presets"],
+    ["masks", "metrics", "diffusion", "information", "networks", "presets", "estimators"],
     ["priors"],
     ["sensors", "checkpoint"],
-    ["policies", "reconstruct", "data", "figures"],
+    ["policies", "reconstruct", "data", "figures", "generator"],
     ["acquire", "training"],
-    ["__init__", "curriculum"],
-    ["train_prior", "experiments"],
-    ["report", "acquire_image"],
+    ["__init__", "curriculum", "generator_objective", "loupe"],
+    ["train_prior", "train_generator", "train_loupe"],
+    ["train_mask_state"],
+    ["experiments"],
+    ["acquire_image", "report_one_shot"],
+    ["report"],
     ["cli"],
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}

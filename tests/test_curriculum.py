@@ -142,7 +142,7 @@ def test_validation_names_its_numbers(mnist, digits):
     one = PriorObjective(mnist, digits.first(2), digits.first(2), Curriculum(), 2)
     values = one.validate(mnist)
     assert set(values) == {
-        *(f"random_nats_{s}" for s in (0.05, 0.1, 0.3)),
+        *(f"random_nats_{s}" for s in (0.05, 0.1, 0.2)),
         *(f"greedy_errors_{s}" for s in (0.05, 0.1, 0.2)),
     }
     assert values == one.validate(mnist)

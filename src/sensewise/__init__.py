@@ -9,7 +9,8 @@ from sensewise.acquire import Session, Trajectory, acquire
 from sensewise.checkpoint import load_prior
 from sensewise.diffusion import AbsorbingProcess, sample
 from sensewise.errors import SensewiseError
-from sensewise.policies import Greedy, Policy, Random, VariableDensity, grid_probe, random_probe
+from sensewise.generator import MaskGenerator, load_generator
+from sensewise.policies import Greedy, OneShot, Policy, Random, VariableDensity, grid_probe, random_probe
 from sensewise.priors import AbsorbingPrior, EmpiricalPrior, Prior
 from sensewise.reconstruct import Argmax, PosteriorMean, Reconstructor
 from sensewise.sensors import PixelSensor, Sensor, Side
@@ -24,6 +25,8 @@ __all__ = [
     "Argmax",
     "EmpiricalPrior",
     "Greedy",
+    "MaskGenerator",
+    "OneShot",
     "PixelSensor",
     "Policy",
     "PosteriorMean",
@@ -39,6 +42,7 @@ __all__ = [
     "acquire",
     "dequantize",
     "grid_probe",
+    "load_generator",
     "load_prior",
     "observe",
     "quantize",

@@ -8,21 +8,22 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from sensewise.errors import CheckpointError, OutputError
+from sensewise.errors import CheckpointError, OutputError, SensewiseError
 from sensewise.networks import NETWORKS
 from sensewise.priors import AbsorbingPrior
 
 ASSETS = Path(__file__).parent / "assets"
+M = TypeVar("M", bound=nn.Module)
 
 
 @contextmanager
@@ -120,17 +121,27 @@ def load_weights(module: nn.Module, tensors: dict[str, Tensor], path: Path) -> N
     )
 
 
+@contextmanager
+def model_part(config: dict[str, Any], kind: str) -> Iterator[dict[str, Any]]:
+    """The `model` part of a config; whatever does not fit inside the block is reported as a damaged config."""
+    try:
+        if config["kind"] != kind:
+            raise CheckpointError(f"this is a {config['kind']}, not a {kind}")
+        yield dict(config["model"])
+    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+        if isinstance(error, SensewiseError):
+            raise
+        raise CheckpointError(f"config.json does not describe a {kind}: {error!r}") from error
+
+
 def build_prior(config: dict[str, Any]) -> AbsorbingPrior:
     """A prior with fresh weights from the `model` part of a config."""
-    try:
-        model = dict(config["model"])
-        if config["kind"] != "prior":
-            raise CheckpointError(f"this is a {config['kind']}, not a prior")
+    with model_part(config, "prior") as model:
         channels, height, width = model.pop("shape")
         num_states, num_labels = model.pop("num_states"), model.pop("num_labels")
         if not all(isinstance(n, int) and n >= 1 for n in (channels, height, width, num_states)):
             raise ValueError("shape and num_states must be whole numbers above 0")
-        time_input = model.pop("time_input", True)
+        time_input, mask_state = model.pop("time_input", True), model.pop("mask_state", True)
         name = model.pop("network")
         if name not in NETWORKS:
             raise CheckpointError(f"network {name!r} is not known: {', '.join(NETWORKS)}")
@@ -138,11 +149,9 @@ def build_prior(config: dict[str, Any]) -> AbsorbingPrior:
         network = NETWORKS[name](channels, num_states, num_labels, **options)
         if height % network.multiple or width % network.multiple:
             raise ValueError(f"for this network the sides of an image must be multiples of {network.multiple}")
-    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
-        if isinstance(error, CheckpointError):
-            raise
-        raise CheckpointError(f"config.json does not describe a prior: {error!r}") from error
-    prior = AbsorbingPrior(network, (channels, height, width), num_states, num_labels, time_input=time_input)
+    prior = AbsorbingPrior(
+        network, (channels, height, width), num_states, num_labels, time_input=time_input, mask_state=mask_state
+    )
     return prior.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
 
@@ -154,13 +163,10 @@ def save_run(folder: Path, config: dict[str, Any], module: nn.Module, *, half: b
 
 
 def resolve(name_or_run: str | Path) -> Path:
-    """The folder of a bundled model's name or of a run."""
-    bundled = ASSETS / str(name_or_run)
-    if (bundled / "config.json").is_file():
-        return bundled
-    folder = Path(name_or_run)
-    if (folder / "config.json").is_file():
-        return folder
+    """The folder of a bundled model's name or of a run; a run in `runs/` goes by its name as well."""
+    for folder in (ASSETS / str(name_or_run), Path(name_or_run), Path("runs") / name_or_run):
+        if (folder / "config.json").is_file():
+            return folder
     names = sorted(path.parent.name for path in ASSETS.glob("*/config.json"))
     raise CheckpointError(
         f"no model called {str(name_or_run)!r}: give a bundled name ({', '.join(names)}) "
@@ -168,15 +174,21 @@ def resolve(name_or_run: str | Path) -> Path:
     )
 
 
-def load_prior(name_or_run: str | Path) -> AbsorbingPrior:
-    """A trained prior, ready to use: a bundled name such as "mnist", or a run folder."""
+def load_run(name_or_run: str | Path, build: Callable[[dict[str, Any]], M]) -> tuple[M, dict[str, Any]]:
+    """A trained model and its config: `build` makes it with fresh weights, the folder fills them in."""
     folder = resolve(name_or_run)
+    config = read_json(folder / "config.json")
     try:
         with torch.random.fork_rng(devices=()):  # fresh weights are drawn, then overwritten
-            prior = build_prior(read_json(folder / "config.json"))
-    except CheckpointError as error:
+            model = build(config)
+    except SensewiseError as error:
         raise CheckpointError(f"{folder}: {error}") from error
     path = folder / "weights.safetensors"
     tensors, _ = read_tensors(path)
-    load_weights(prior, tensors, path)
-    return prior.eval().requires_grad_(False)
+    load_weights(model, tensors, path)
+    return model.eval().requires_grad_(False), config
+
+
+def load_prior(name_or_run: str | Path) -> AbsorbingPrior:
+    """A trained prior, ready to use: a bundled name such as "mnist", or a run folder."""
+    return load_run(name_or_run, build_prior)[0]

@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 from rich.console import Console
@@ -11,6 +11,9 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 
 from sensewise import __version__
 from sensewise.errors import ConfigError, DataError, SensewiseError
+
+if TYPE_CHECKING:
+    from sensewise.data import Images
 
 app = typer.Typer(
     help="Decide what to measure: pick the pixels that say most about the whole picture, and reconstruct the rest.",
@@ -29,9 +32,24 @@ out = Console()
 err = Console(stderr=True)
 
 Seed = Annotated[int, typer.Option(help="Seed of everything random.", min=0)]
+
+
+def known_dataset(name: str) -> str:
+    from sensewise.data import LOAD
+
+    if name not in LOAD:
+        raise DataError(f"no data set {name!r}: choose one of {', '.join(LOAD)}")
+    return name
+
+
+Dataset = Annotated[str, typer.Option(help="mnist or cifar10", callback=known_dataset)]
 DataFolder = Annotated[
     Path | None, typer.Option("--data", help="Folder of the data sets. Default: SENSEWISE_DATA, else the user's cache.")
 ]
+
+Preset = Annotated[str, typer.Option(help="cpu, paper, or the path of a TOML file.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint of the run folder.")]
+MaxMinutes = Annotated[float | None, typer.Option(help="Stop and save after so many minutes.", min=0)]
 
 
 def progress_bar() -> Progress:
@@ -67,6 +85,8 @@ def demo(
     with progress_bar() as progress:
         results = experiment.run(images, seed, progress, prior)
     results.write(folder / "results.json")
+    for note in results.notes:
+        err.print(note)
     page = write_demo(folder / "results.json")
     out.print(terminal_table(results.rows, f"MNIST, {images} test digits"))
     out.print(f"Open [bold]{escape(str(page))}[/] for the figures.", soft_wrap=True)
@@ -90,29 +110,107 @@ def train_prior_command(
     stage: Annotated[
         str, typer.Option(help="random-masks, or on-policy (from the weights of a first stage).")
     ] = "random-masks",
-    dataset: Annotated[str, typer.Option(help="mnist or cifar10")] = "mnist",
-    preset: Annotated[str, typer.Option(help="cpu, paper, or the path of a TOML file.")] = "cpu",
+    dataset: Dataset = "mnist",
+    preset: Preset = "cpu",
     folder: Annotated[Path | None, typer.Option("--out", help="The run folder. Default: runs/DATASET-STAGE.")] = None,
     init: Annotated[str | None, typer.Option(help="Start from the weights of this run or bundled prior.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint of the run folder.")] = False,
-    max_minutes: Annotated[float | None, typer.Option(help="Stop and save after so many minutes.", min=0)] = None,
+    resume: Resume = False,
+    max_minutes: MaxMinutes = None,
     data: DataFolder = None,
 ) -> None:
     """Train a prior. Writes config.json, log.jsonl, loss.png and weights.safetensors into the run folder."""
     from sensewise import presets
-    from sensewise.data import LOAD
     from sensewise.train_prior import PriorSettings, train_prior
 
-    if dataset not in LOAD:
-        raise DataError(f"no data set {dataset!r}: choose one of {', '.join(LOAD)}")
     settings = presets.load(preset, f"prior.{dataset}.{stage}", PriorSettings)
     if stage == "on-policy" and init is None and not resume:
         raise ConfigError("stage on-policy needs --init: the run folder or bundled name of a first stage")
     target = folder or Path("runs") / f"{dataset}-{stage}"
-    train, validation = LOAD[dataset]("train", data), LOAD[dataset]("validation", data)
+    train, validation = training_images(dataset, data)
     complete = train_prior(
         settings, train, validation, target, init=init, resume=resume, max_minutes=max_minutes, console=err
     )
+    say_complete(target, complete)
+
+
+@train_app.command("generator")
+def train_generator_command(
+    variant: Annotated[
+        str, typer.Option(help="disarm (the shipped one), or a control: observed, observed-weak, straight-through, ...")
+    ] = "disarm",
+    dataset: Dataset = "mnist",
+    preset: Preset = "cpu",
+    prior: Annotated[str, typer.Option(help="A bundled prior's name or a run folder.")] = "mnist",
+    folder: Annotated[Path | None, typer.Option("--out", help="The run folder. Default: runs/mnist-generator.")] = None,
+    resume: Resume = False,
+    max_minutes: MaxMinutes = None,
+    data: DataFolder = None,
+) -> None:
+    """Train the one-shot mask generator against a frozen prior."""
+    from sensewise import presets
+    from sensewise.checkpoint import load_prior
+    from sensewise.train_generator import GeneratorSettings, train_generator
+
+    settings = presets.load(preset, f"generator.{dataset}.{variant}", GeneratorSettings)
+    train, validation = training_images(dataset, data)
+    name = f"{dataset}-generator" + ("" if variant == "disarm" else f"-{variant}")
+    target = folder or Path("runs") / name
+    scorer = load_prior(prior)
+    complete = train_generator(
+        settings, scorer, train, validation, target, resume=resume, max_minutes=max_minutes, console=err
+    )
+    say_complete(target, complete)
+
+
+@train_app.command("loupe")
+def train_loupe_command(
+    dataset: Dataset = "mnist",
+    preset: Preset = "cpu",
+    folder: Annotated[Path, typer.Option("--out", help="Holds one run folder a budget.")] = Path("runs"),
+    resume: Resume = False,
+    max_minutes: MaxMinutes = None,
+    data: DataFolder = None,
+) -> None:
+    """Train LOUPE for pixels with its own U-Net, one run a budget of the preset."""
+    from sensewise import presets
+    from sensewise.train_loupe import LoupeSettings, train_loupe
+
+    settings = presets.load(preset, f"loupe.{dataset}", LoupeSettings)
+    train, validation = training_images(dataset, data)
+    complete = train_loupe(settings, train, validation, folder, resume=resume, max_minutes=max_minutes, console=err)
+    say_complete(folder, complete)
+
+
+@train_app.command("mask-state")
+def train_mask_state_command(
+    dataset: Dataset = "mnist",
+    preset: Preset = "cpu",
+    folder: Annotated[Path | None, typer.Option("--out", help="Default: runs/mnist-mask-state.")] = None,
+    resume: Resume = False,
+    max_minutes: MaxMinutes = None,
+    data: DataFolder = None,
+) -> None:
+    """Train the pairs of small priors, with and without a mask state, that `run mask-state` compares."""
+    from sensewise import presets
+    from sensewise.train_mask_state import MaskStateSettings, train_mask_state
+
+    settings = presets.load(preset, f"mask-state.{dataset}", MaskStateSettings)
+    train, validation = training_images(dataset, data)
+    target = folder or Path("runs") / f"{dataset}-mask-state"
+    complete = train_mask_state(
+        settings, train, validation, target, resume=resume, max_minutes=max_minutes, console=err
+    )
+    say_complete(target, complete)
+
+
+def training_images(dataset: str, data: Path | None) -> "tuple[Images, Images]":
+    """Training and validation images of a data set."""
+    from sensewise.data import LOAD
+
+    return LOAD[dataset]("train", data), LOAD[dataset]("validation", data)
+
+
+def say_complete(target: Path, complete: bool) -> None:
     state = "complete" if complete else "stopped early; continue with --resume"
     out.print(f"{target}: {state}", soft_wrap=True, markup=False)
 

@@ -146,6 +146,7 @@ class PriorObjective(Objective):
     """
 
     model: Prior
+    forward_methods = ("predict",)
 
     def __init__(
         self, prior: Prior, train: Images, validation: Images, curriculum: Curriculum, batch_size: int

@@ -108,3 +108,8 @@ def sample_on_budget(logits: Tensor, k: int, generator: Generator) -> Tensor:
         logits: log-odds of keeping, with shape `(B, K)`.
     """
     return top_k(logits + logistic((logits.shape[0], logits.shape[1]), generator), k)
+
+
+def bernoulli(logits: Tensor, generator: Generator) -> Tensor:
+    """A plain draw of independent keep decisions, `(B, K)`: on budget only on average, if at all. For comparison."""
+    return logits + logistic((logits.shape[0], logits.shape[1]), generator) > 0

@@ -9,9 +9,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from sensewise.tokens import site_mask
+from sensewise.tokens import BLACK, site_mask
 
-BLACK = 1
 PSNR_CEILING = 100.0  # dB, for a reconstruction without any error
 
 

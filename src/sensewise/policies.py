@@ -1,6 +1,7 @@
 """Policies: how much each action is worth right now. A policy scores; the acquisition loop chooses.
 
-Random, variable density and greedy information gain differ only in their scores; the loop measures the highest ones.
+Random, variable density, learned one-shot masks and greedy information gain differ only in their scores; the loop
+measures the highest ones.
 """
 
 from abc import ABC, abstractmethod
@@ -83,6 +84,26 @@ class Greedy(Policy):
         return self.prior.read(
             lambda log_probs: information.per_pixel(self.measure(log_probs)), observation, side.label
         )
+
+
+class OneShot(Policy):
+    """A whole mask at once, from side information alone: a trained generator, or LOUPE's learned map.
+
+    Args:
+        logits: side information and the batch size to log-odds of keeping `(B, K)`, such as
+            `MaskGenerator.keep_logits`.
+        sampled: add logistic noise, so that the top k are a draw of the learned masks, moved onto the budget; without
+            it they are the k most probable pixels.
+    """
+
+    def __init__(self, logits: Callable[[Side, int], Tensor], *, sampled: bool = True) -> None:
+        self.logits, self.sampled = logits, sampled
+
+    def scores(self, observation: Tensor, mask: Tensor, side: Side, generator: Generator | None = None) -> Tensor:
+        logits = self.logits(side, len(mask))
+        if not self.sampled:
+            return logits
+        return logits + masks.logistic((mask.shape[0], mask.shape[1]), _generator(generator))
 
 
 def random_probe(num_actions: int, fraction: float = 0.2) -> Start:

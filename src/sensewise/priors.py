@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from sensewise.diffusion import AbsorbingProcess
 from sensewise.errors import DataError
-from sensewise.tokens import MASK
+from sensewise.tokens import BLACK, MASK
 
 UNKNOWN = -1  # the label of an image whose class is not known
 
@@ -103,6 +103,8 @@ class AbsorbingPrior(Prior):
         num_states: data states `N`.
         num_labels: classes, or None.
         time_input: tell the network the survival of the timestep; without it, the network sees 0 always.
+        mask_state: whether "unobserved" has a state of its own; without it the network cannot tell an observed black
+            pixel from an unobserved one (the control of Appendix E of the paper).
     """
 
     def __init__(
@@ -113,12 +115,13 @@ class AbsorbingPrior(Prior):
         num_labels: int | None,
         *,
         time_input: bool = True,
+        mask_state: bool = True,
         timesteps: int = 1000,
     ) -> None:
         super().__init__()
         self.network = network
         self.shape, self.num_states, self.num_labels = shape, num_states, num_labels
-        self.time_input = time_input
+        self.time_input, self.mask_state = time_input, mask_state
         self.process = AbsorbingProcess(timesteps)
 
     def predict(self, y: Tensor, label: Tensor, t: Tensor | None) -> Tensor:
@@ -130,7 +133,8 @@ class AbsorbingPrior(Prior):
         else:
             survival = self.process.survival(t)
         label = torch.where(label == UNKNOWN, self.num_labels or 0, label)
-        return F.log_softmax(self.network(y, label, survival), dim=-1)
+        seen = y if self.mask_state else torch.where(y == BLACK, MASK, y)
+        return F.log_softmax(self.network(seen, label, survival), dim=-1)
 
 
 class EmpiricalPrior(Prior):

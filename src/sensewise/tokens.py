@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sensewise.errors import DataError
 
-MASK = 0
+MASK, BLACK = 0, 1
 
 
 def quantize(image: Tensor, levels: int) -> Tensor:

@@ -47,6 +47,7 @@ class Objective(ABC):
     """What is trained: a model, a loss for each step, and how well it does on held-out images."""
 
     model: nn.Module
+    forward_methods: tuple[str, ...] = ()  # of the model, called besides `forward`
 
     @abstractmethod
     def loss(self, model: Any, step: int, generator: Generator) -> Tensor:
@@ -232,6 +233,8 @@ def stop_signal() -> Iterator[threading.Event]:
 def _update_average(average: nn.Module, model: nn.Module, decay: float, step: int) -> None:
     weight = 1 - min(decay, (1 + step) / (10 + step))
     torch._foreach_lerp_(list(average.parameters()), list(model.parameters()), weight)
+    for kept, current in zip(average.buffers(), model.buffers(), strict=True):
+        kept.copy_(current)  # running statistics are averages already
 
 
 def fit(
@@ -261,7 +264,8 @@ def fit(
     run = Run(objective, settings, config, folder)
     run.begin(resume)
     model, optimizer = fabric.setup(objective.model, run.optimizer)
-    model.mark_forward_method("predict")
+    for name in objective.forward_methods:
+        model.mark_forward_method(name)
     begun = saved = tick = time.monotonic()
     running: list[float] = []
     columns = (

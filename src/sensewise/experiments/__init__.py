@@ -1,5 +1,19 @@
 """Experiments: one file a table or figure of the paper. Each has `run(preset, seeds, progress) -> Results`."""
 
-from sensewise.experiments import mnist_sequential
+from sensewise.experiments import (
+    baselines,
+    gradient_estimators,
+    mask_state,
+    mnist_one_shot,
+    mnist_sequential,
+    side_information,
+)
 
-EXPERIMENTS = {"mnist-sequential": mnist_sequential.run}
+EXPERIMENTS = {
+    "mnist-sequential": mnist_sequential.run,
+    "mnist-one-shot": mnist_one_shot.run,
+    "side-information": side_information.run,
+    "gradient-estimators": gradient_estimators.run,
+    "mask-state": mask_state.run,
+    "baselines": baselines.run,
+}

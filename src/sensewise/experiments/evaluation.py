@@ -1,21 +1,25 @@
 """Score acquisition strategies on images: the same images, probes and random masks for all, several seeds."""
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import torch
 from rich.progress import Progress
 from torch import Tensor
 
+from sensewise import information
 from sensewise.acquire import Trajectory, acquire
 from sensewise.data import Images
 from sensewise.experiments.results import row
-from sensewise.metrics import TOKEN_METRICS
+from sensewise.metrics import TOKEN_METRICS, psnr
 from sensewise.policies import Greedy, Policy, Random, Start, VariableDensity, random_probe
 from sensewise.priors import Prior
-from sensewise.reconstruct import Argmax
+from sensewise.reconstruct import Reconstructor
 from sensewise.sensors import PixelSensor, Side
+from sensewise.tokens import dequantize
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,7 @@ class Strategy:
         start: a probe, or None.
         random: whether the seed changes anything.
         passes: passes of the prior for one image, the reconstruction included.
+        reconstructor: another one than the prior's argmax; entropy and PSNR are left out then.
     """
 
     method: str
@@ -37,6 +42,7 @@ class Strategy:
     start: Start | None = None
     random: bool = True
     passes: int = 1
+    reconstructor: Reconstructor | None = None
 
 
 def mnist_strategies(prior: Prior, extra_steps: Sequence[int] = ()) -> list[Strategy]:
@@ -66,6 +72,46 @@ def spend(strategy: Strategy, x: Tensor, side: Side, budget: float, seed: int) -
     )
 
 
+def known_side(x: Tensor, label: Tensor | None, levels: int) -> Side:
+    """The side information of test images: their labels and their own 8 x 8 summaries."""
+    return Side(label=label, summary=PixelSensor(x).summary(levels))
+
+
+def judge(prior: Prior, x: Tensor, y: Tensor, mask: Tensor, side: Side, metrics: Sequence[str]) -> dict[str, float]:
+    """Means over images of the metrics of one acquisition, all from one pass of the prior.
+
+    Args:
+        x: the true tokens, with shape `(B, C, H, W)`.
+        y: what was observed, same shape.
+        mask: True where measured, with shape `(B, K)`.
+    """
+    levels = torch.linspace(0, 1, prior.num_states)
+
+    def everything(log_probs: Tensor) -> Tensor:
+        mean = (log_probs.exp() * levels).sum(-1)
+        return torch.stack([log_probs.argmax(-1) + 1.0, information.entropy(log_probs), mean])  # (3, b, C, H, W)
+
+    read = prior.read(lambda log_probs: everything(log_probs).movedim(0, 1), y, side.label)  # (B, 3, C, H, W)
+    x_hat, entropy, mean = read[:, 0].long(), read[:, 1], read[:, 2]
+    values = {name: TOKEN_METRICS[name](x_hat, x, mask) for name in metrics if name in TOKEN_METRICS}
+    values["entropy"] = entropy.mean(dim=(1, 2, 3))
+    values["psnr"] = psnr(mean, dequantize(x, prior.num_states))
+    return {name: values[name].nanmean().item() for name in metrics}
+
+
+def score(
+    prior: Prior, strategy: Strategy, x: Tensor, side: Side, budget: float, seed: int, metrics: Sequence[str]
+) -> tuple[dict[str, float], float]:
+    """Metrics and realised density of one strategy at one budget with one seed."""
+    taken = spend(strategy, x, side, budget, seed)
+    density = taken.density.mean().item()
+    if strategy.reconstructor is None:
+        return judge(prior, x, taken.observation, taken.mask, side, metrics), density
+    x_hat = strategy.reconstructor(taken.observation, taken.mask, side)
+    found = {name: TOKEN_METRICS[name](x_hat, x, taken.mask) for name in metrics if name in TOKEN_METRICS}
+    return {name: found[name].nanmean().item() if name in found else math.nan for name in metrics}, density
+
+
 def evaluate(
     prior: Prior,
     images: Images,
@@ -76,6 +122,7 @@ def evaluate(
     paper: Callable[[str, int, float, str], float | None],
     progress: Progress,
     columns: dict[str, Any],
+    side: Side | None = None,
 ) -> list[dict[str, Any]]:
     """Rows for every strategy, budget and metric; reconstruction by the prior's argmax.
 
@@ -85,40 +132,24 @@ def evaluate(
         seeds: of the probes and random masks.
         paper: the paper's value for (method, steps, budget, metric), or None.
         columns: further columns of every row.
+        side: what is known beforehand; by default the images' own labels and summaries.
     """
     x, label = images[slice(None)]
-    side = Side(label=label)
-    argmax = Argmax(prior)
-    strategies = list(strategies)
-    runs = [(s, budget, seeds if s.random else seeds[:1]) for budget in budgets for s in strategies]
+    side = known_side(x, label, images.num_states) if side is None else side
+    runs = [(s, budget, seeds if s.random else seeds[:1]) for budget, s in product(budgets, strategies)]
     bar = progress.add_task(f"{len(images)} images", total=sum(s.passes * len(r) for s, _, r in runs))
     rows = []
     for strategy, budget, used_seeds in runs:
-        values: dict[str, list[float]] = {metric: [] for metric in metrics}
-        density = 0.0
+        found = []
         for seed in used_seeds:
             progress.update(bar, description=f"{strategy.method} {strategy.steps} s={budget}")
-            taken = spend(strategy, x, side, budget, seed)
-            x_hat = argmax(taken.observation, taken.mask, side)
-            density = taken.density.mean().item()
-            for metric in metrics:
-                values[metric].append(TOKEN_METRICS[metric](x_hat, x, taken.mask).nanmean().item())
+            found.append(score(prior, strategy, x, side, budget, seed, metrics))
             progress.advance(bar, strategy.passes)
+        density = sum(value for _, value in found) / len(found)
         for metric in metrics:
-            per_seed = values[metric] * (1 if strategy.random else len(seeds))
-            reference = paper(strategy.method, strategy.steps, budget, metric)
-            rows.append(
-                row(
-                    strategy.method,
-                    strategy.steps,
-                    budget,
-                    density,
-                    metric,
-                    per_seed,
-                    len(images),
-                    reference,
-                    **columns,
-                )
-            )
+            method, steps = strategy.method, strategy.steps
+            per_seed = [values[metric] for values, _ in found] * (1 if strategy.random else len(seeds))
+            reference = paper(method, steps, budget, metric)
+            rows.append(row(method, steps, budget, density, metric, per_seed, len(images), reference, **columns))
     progress.remove_task(bar)
     return rows

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from sensewise.acquire import acquire
 from sensewise.data import Images
-from sensewise.experiments.evaluation import Strategy, spend
+from sensewise.experiments.evaluation import Strategy, known_side, spend
 from sensewise.information import entropy, per_pixel
 from sensewise.policies import Greedy
 from sensewise.priors import Prior
@@ -19,16 +19,19 @@ from sensewise.tokens import observe
 Arrays = dict[str, np.ndarray]
 
 
-def example_arrays(prior: Prior, images: Images, strategies: Iterable[Strategy], budget: float, seed: int) -> Arrays:
-    """`example/METHOD/STEPS/observation` and `.../reconstruction`, tokens `(n, C, H, W)`, beside `example/target`."""
+def example_arrays(
+    prior: Prior, images: Images, strategies: Iterable[Strategy], budget: float, seed: int, place: str = "example"
+) -> Arrays:
+    """`PLACE/METHOD/STEPS/observation` and `.../reconstruction`, tokens `(n, C, H, W)`, beside `PLACE/target`."""
     x, label = images[slice(None)]
-    side = Side(label=label)
-    arrays = {"example/target": _small(x), "example/budget": np.array(budget)}
+    side = known_side(x, label, images.num_states)
+    arrays = {f"{place}/target": small(x), f"{place}/budget": np.array(budget)}
     for strategy in strategies:
         taken = spend(strategy, x, side, budget, seed)
-        place = f"example/{strategy.method}/{strategy.steps}"
-        arrays[f"{place}/observation"] = _small(taken.observation)
-        arrays[f"{place}/reconstruction"] = _small(Argmax(prior)(taken.observation, taken.mask, side))
+        name = f"{place}/{strategy.method}/{strategy.steps}"
+        arrays[f"{name}/observation"] = small(taken.observation)
+        rebuild = strategy.reconstructor or Argmax(prior)
+        arrays[f"{name}/reconstruction"] = small(rebuild(taken.observation, taken.mask, side))
     return arrays
 
 
@@ -42,12 +45,13 @@ def story_arrays(prior: Prior, x: Tensor, label: Tensor | None, budget: float | 
     labels = None if label is None else label.expand(len(y))
     heat = prior.read(lambda log_probs: per_pixel(entropy(log_probs)), y, labels)
     return {
-        "story/target": _small(x[0]),
+        "story/target": small(x[0]),
         "story/entropy": heat.view(-1, *x.shape[2:]).half().numpy(),
-        "story/observation": _small(y),
-        "story/reconstruction": _small(prior.read(lambda log_probs: log_probs.argmax(-1) + 1, y, labels)),
+        "story/observation": small(y),
+        "story/reconstruction": small(prior.read(lambda log_probs: log_probs.argmax(-1) + 1, y, labels)),
     }
 
 
-def _small(tokens: Tensor) -> np.ndarray:
+def small(tokens: Tensor) -> np.ndarray:
+    """Tokens as bytes."""
     return tokens.to(torch.uint8).numpy()

@@ -56,18 +56,18 @@ class Story:
         return (self.reconstruction != self.target).sum((1, 2))
 
 
-def read_examples(arrays: dict[str, np.ndarray]) -> tuple[np.ndarray, list[Example], float]:
+def read_examples(arrays: dict[str, np.ndarray], part: str = "example") -> tuple[np.ndarray, list[Example], float]:
     """Target `(n, H, W)`, examples and budget from the arrays of a results file."""
-    target = arrays["example/target"][:, 0]
+    target = arrays[f"{part}/target"][:, 0]
     found = []
     for key in arrays:
-        if key.startswith("example/") and key.endswith("/observation"):
+        if key.startswith(f"{part}/") and key.endswith("/observation"):
             place = key.removesuffix("/observation")
             _, method, steps = place.split("/")
             x_hat = arrays[f"{place}/reconstruction"][:, 0]
             wrong = (x_hat != target).sum((1, 2))
             found.append(Example(method, int(steps), arrays[key][:, 0], x_hat, wrong))
-    return target, found, float(arrays["example/budget"])
+    return target, found, float(arrays[f"{part}/budget"])
 
 
 def read_story(arrays: dict[str, np.ndarray]) -> Story:
@@ -80,7 +80,8 @@ def read_story(arrays: dict[str, np.ndarray]) -> Story:
     )
 
 
-def _curves(rows: Rows, metric: str) -> dict[tuple[str, int], Rows]:
+def curves_of(rows: Rows, metric: str) -> dict[tuple[str, int], Rows]:
+    """The rows of one metric by method and steps, in the order of their budgets."""
     curves: dict[tuple[str, int], Rows] = {}
     for row in rows:
         if row["metric"] == metric:
@@ -94,7 +95,7 @@ def errors_against_budget(rows: Rows) -> Figure:
         figure = Figure(figsize=(10.5, 4.3), layout="constrained")
         left, right = figure.subplots(1, 2)
         for axes, metric in ((left, "errors"), (right, "exact")):
-            for (method, steps), curve in _curves(rows, metric).items():
+            for (method, steps), curve in curves_of(rows, metric).items():
                 colour, dash = COLOURS[method], "-" if steps in (1, 16) else "--" if steps < 16 else ":"
                 if method == "probe-greedy" and steps == 1:
                     dash = "--"
@@ -118,7 +119,8 @@ def errors_against_budget(rows: Rows) -> Figure:
     return figure
 
 
-def _picture(axes: Any, image: np.ndarray, title: str = "", **options: Any) -> None:
+def picture(axes: Any, image: np.ndarray, title: str = "", **options: Any) -> None:
+    """An image in quiet axes."""
     axes.imshow(image, interpolation="nearest", **options)
     axes.set_xticks([])
     axes.set_yticks([])
@@ -149,14 +151,14 @@ def examples(target: np.ndarray, methods: list[Example], budget: float) -> Figur
         figure = Figure(figsize=(1.15 * (2 * count) + 1.6, 1.22 * (len(methods) + 1)), layout="constrained")
         grid = figure.subplots(len(methods) + 1, 2 * count, squeeze=False)
         for i in range(count):
-            _picture(grid[0, 2 * i], target[i] - 1, "target", cmap="gray", vmin=0, vmax=1)
+            picture(grid[0, 2 * i], target[i] - 1, "target", cmap="gray", vmin=0, vmax=1)
             grid[0, 2 * i + 1].set_axis_off()
             for line, method in enumerate(methods, start=1):
                 tint = tinted(method.observation[i], COLOURS[method.method])
-                _picture(grid[line, 2 * i], tint, f"{(method.observation[i] > 0).sum()} measured")
+                picture(grid[line, 2 * i], tint, f"{(method.observation[i] > 0).sum()} measured")
                 wrong = int(method.errors[i])
                 title = "exact" if wrong == 0 else f"{wrong} wrong"
-                _picture(grid[line, 2 * i + 1], _wrong(method.reconstruction[i], target[i]), title)
+                picture(grid[line, 2 * i + 1], _wrong(method.reconstruction[i], target[i]), title)
         for line, method in enumerate(methods, start=1):
             label = name_of(method.method, method.steps).replace(", ", ",\n").replace(" density", "\ndensity")
             grid[line, 0].set_ylabel(label, color=COLOURS[method.method], fontsize=9)
@@ -171,11 +173,11 @@ def step_by_step(story: Story, shown: list[int]) -> Figure:
         figure = Figure(figsize=(1.3 * len(shown) + 1.0, 4.5), layout="constrained")
         grid = figure.subplots(3, len(shown), squeeze=False)
         for column, r in enumerate(shown):
-            _picture(grid[0, column], story.entropy[r], f"step {r}" if r else "start", cmap="magma", vmin=0, vmax=peak)
+            picture(grid[0, column], story.entropy[r], f"step {r}" if r else "start", cmap="magma", vmin=0, vmax=peak)
             measured = int((story.observation[r] > 0).sum())
-            _picture(grid[1, column], tinted(story.observation[r], COLOURS["label-greedy"]), f"{measured} measured")
+            picture(grid[1, column], tinted(story.observation[r], COLOURS["label-greedy"]), f"{measured} measured")
             title = "exact" if story.errors[r] == 0 else f"{story.errors[r]} wrong"
-            _picture(grid[2, column], _wrong(story.reconstruction[r], story.target), title)
+            picture(grid[2, column], _wrong(story.reconstruction[r], story.target), title)
         for line, label in enumerate(("entropy", "measured", "reconstruction")):
             grid[line, 0].set_ylabel(label, fontsize=9)
     return figure

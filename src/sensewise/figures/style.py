@@ -20,6 +20,14 @@ COLOURS = {
     "label-greedy": "#d1495b",
     "variance-greedy": "#d1495b",
     "one-shot": "#3d5a98",
+    "one-shot-topk": "#7b9bd1",
+    "one-shot-bernoulli": "#a3b8dd",
+    "one-shot-observed": "#8c6d9c",
+    "one-shot-observed-weak": "#b79fc4",
+    "one-shot-straight-through": "#9c5a3c",
+    "one-shot-paper-decoder": "#5b8fa8",
+    "loupe": "#e07a1f",
+    "loupe-own-unet": "#f2b279",
 }
 LABELS = {
     "random": "random",
@@ -28,6 +36,19 @@ LABELS = {
     "label-greedy": "label-greedy",
     "variance-greedy": "variance-greedy",
     "one-shot": "one-shot",
+    "one-shot-topk": "one-shot, top-k",
+    "one-shot-observed": "observed-pixel surrogate",
+    "one-shot-observed-weak": "the same, weak budget penalty",
+    "one-shot-straight-through": "straight-through gradient",
+    "one-shot-paper-decoder": "one-shot, the paper's decoder",
+    "loupe": "LOUPE",
+    "loupe-own-unet": "LOUPE, own U-Net",
+    "mask-state": "with mask state",
+    "shared-zero": "0 shared with black",
+    "disarm": "DisARM",
+    "disarm-local": "DisARM, local",
+    "straight-through": "straight-through",
+    "ceiling": "exact, one half against the other",
 }
 HIDDEN = (0.92, 0.93, 0.95)
 
@@ -48,6 +69,8 @@ _SETTINGS: Any = {
 
 def name_of(method: str, steps: int) -> str:
     """How a figure or table calls a method; the number of steps where it means something."""
+    if method.endswith("-bernoulli"):
+        return f"{name_of(method.removesuffix('-bernoulli'), steps)}, plain draw"
     label = LABELS.get(method, method)
     return f"{label}, {steps} step{'s' * (steps > 1)}" if "greedy" in method else label
 

@@ -40,6 +40,8 @@ class OneHot(Encoding):
         self.inputs, self.outputs = channels * (num_states + 1), channels * num_states
 
     def encode(self, y: Tensor) -> Tensor:
+        if y.is_floating_point():  # relaxed indicators (B, C, N + 1, H, W): what a straight-through gradient needs
+            return y.flatten(1, 2)
         states = torch.arange(MASK, self.num_states + 1, device=y.device).view(1, 1, -1, 1, 1)
         return (y.unsqueeze(2) == states).float().flatten(1, 2)  # (B, C (N + 1), H, W)
 

@@ -1,0 +1,119 @@
+"""Tables of the report: a grid of text, as HTML and as Markdown. Results in, text out."""
+
+import html
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from markupsafe import Markup
+from matplotlib.figure import Figure
+
+Rows = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One number of ours and, where there is one, the paper's; the best of its column stands out."""
+
+    ours: str
+    paper: str | None = None
+    best: bool = False
+
+    def html(self) -> str:
+        paper = "" if self.paper is None else f"<small>{html.escape(self.paper)}</small>"
+        mark = ' class="best"' if self.best else ""
+        return f"<td{mark}>{html.escape(self.ours)}{paper}</td>"
+
+    def markdown(self) -> str:
+        ours = f"**{self.ours}**" if self.best else self.ours
+        return ours if self.paper is None else f"{ours}<br>paper {self.paper}"
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table of any shape: column heads, then lines that begin with a name."""
+
+    head: Sequence[str]
+    lines: Sequence[tuple[str, Sequence[Cell]]]
+
+    def html(self) -> Markup:
+        head = "".join(f"<th>{html.escape(text)}</th>" for text in self.head)
+        lines = []
+        for name, cells in self.lines:
+            lines.append(f"<tr><td>{html.escape(name)}</td>{''.join(cell.html() for cell in cells)}</tr>")
+        return Markup(f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>")
+
+    def markdown(self) -> str:
+        lines = ["| " + " | ".join(self.head) + " |", "|---" * len(self.head) + "|"]
+        lines += [f"| {name} | " + " | ".join(cell.markdown() for cell in cells) + " |" for name, cells in self.lines]
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Section:
+    """One experiment in the report.
+
+    Attributes:
+        title: its heading.
+        text: paragraphs that a reader needs.
+        tables: captions and rows, for tables of errors against budget.
+        figures: by file name, with their captions.
+        results: the results file.
+        grids: captions and tables of any other shape.
+    """
+
+    title: str
+    text: list[str]
+    tables: list[tuple[str, Rows]]
+    figures: dict[str, tuple[Figure | bytes, str]]
+    results: dict[str, Any]
+    grids: list[tuple[str, Grid]] = field(default_factory=list)
+
+
+def number(value: float | None) -> str:
+    """Three significant digits, never more than a person reads."""
+    if value is None:
+        return "–"
+    if value == 0:
+        return "0"
+    size = abs(value)
+    if size < 5e-5:
+        return f"{value:.0e}"
+    return f"{value:.1f}" if size >= 10 else f"{value:.2f}" if size >= 0.1 else f"{value:.4f}".rstrip("0")
+
+
+def pick(rows: Rows, **wanted: Any) -> Rows:
+    """The rows whose columns have these values."""
+    return [row for row in rows if all(row.get(key) == value for key, value in wanted.items())]
+
+
+def cell(row: dict[str, Any] | None, best: bool = False) -> Cell:
+    """A row's mean ± spread and the paper's value."""
+    if row is None or row["mean"] is None:
+        return Cell("–")
+    spread = f" ± {number(row['sd'])}" if row["sd"] else ""
+    return Cell(number(row["mean"]) + spread, None if row["paper"] is None else number(row["paper"]), best)
+
+
+def grid(rows: Rows, line: str, column: str, heads: dict[Any, str], names: dict[Any, str], *, low: bool = True) -> Grid:
+    """Rows as a grid: one line for each value of a key, one column for each value of another.
+
+    Args:
+        rows: at most one for each (line, column).
+        line: the key that names the lines; `names` gives the order and how they are called.
+        column: the key that names the columns; `heads` likewise.
+        low: whether low values are good.
+    """
+    best = {}
+    for value in heads:
+        means = [row["mean"] for row in pick(rows, **{column: value}) if row["mean"] is not None]
+        best[value] = (min(means) if low else max(means)) if means else None
+    lines = []
+    for name, shown in names.items():
+        cells = []
+        for value in heads:
+            found = pick(rows, **{line: name, column: value})
+            entry = found[0] if found else None
+            cells.append(cell(entry, entry is not None and entry["mean"] == best[value]))
+        lines.append((shown, cells))
+    return Grid(["", *heads.values()], lines)
