@@ -42,6 +42,7 @@ class Objective(ABC):
     """What is trained: a model, a loss for each step, and how well it does on held-out images."""
 
     model: nn.Module
+    forward_methods: tuple[str, ...] = ("predict",)  # methods of the model that a loss calls, besides the model itself
 
     @abstractmethod
     def loss(self, model: Any, step: int, generator: Generator) -> Tensor:
@@ -165,7 +166,10 @@ class Run:
         state: dict[int, dict[str, Tensor]] = {}
         for name, tensor in part("optimizer.").items():
             number, key = name.split(".")
-            state.setdefault(int(number), {})[key] = tensor
+            weights = self.optimizer.param_groups[0]["params"][int(number)]
+            # The fused optimiser walks memory: its state has to lie there in the order of the weights.
+            same = tensor if key == "step" else torch.empty_like(weights).copy_(tensor)
+            state.setdefault(int(number), {})[key] = same
         groups = self.optimizer.state_dict()["param_groups"]
         self.optimizer.load_state_dict({"state": state, "param_groups": groups})
         self.step, self.seconds = int(metadata["step"]), float(metadata["seconds"])
@@ -230,7 +234,8 @@ def fit(
     run = Run(objective, settings, config, folder)
     run.begin(resume)
     model, optimizer = fabric.setup(objective.model, run.optimizer)
-    model.mark_forward_method("predict")
+    for method in objective.forward_methods:
+        model.mark_forward_method(method)
     begun = saved = tick = time.monotonic()
     running: list[float] = []
     columns = (
