@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from sensewise import __version__
+from sensewise import __version__, cli_mri
 from sensewise.errors import ConfigError, DataError, SensewiseError
 
 app = typer.Typer(
@@ -17,12 +17,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-data_app = typer.Typer(help="Fetch data sets.", no_args_is_help=True)
+data_app = typer.Typer(help="Fetch and prepare data sets.", no_args_is_help=True)
 train_app = typer.Typer(
     help="Train models. Every run can be stopped at any time and continued with --resume.", no_args_is_help=True
 )
 app.add_typer(data_app, name="data")
 app.add_typer(train_app, name="train")
+cli_mri.register(app, data_app, train_app)
 
 out = Console()
 err = Console(stderr=True)

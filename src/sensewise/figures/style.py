@@ -20,6 +20,20 @@ COLOURS = {
     "label-greedy": "#d1495b",
     "variance-greedy": "#d1495b",
     "one-shot": "#3d5a98",
+    "zero-filled": "#444444",
+    "acs-random": "#7f7f7f",
+    "acs-equispaced": "#a0a0a0",
+    "acs-variable-density": "#b8860b",
+    "static-search": "#d1495b",
+    "energy-oracle": "#6a994e",
+    "learned-adaptive": "#3d5a98",
+    "learned-static": "#8fa6d3",
+    "relaxed-profile": "#7b2cbf",
+    "loupe": "#2b2d42",
+    "sequential-entropy": "#2a9d8f",
+    "sequential-energy": "#8ecae6",
+    "sequential-value": "#e76f51",
+    "oracle-one-step": "#000000",
 }
 LABELS = {
     "random": "random",
@@ -28,6 +42,20 @@ LABELS = {
     "label-greedy": "label-greedy",
     "variance-greedy": "variance-greedy",
     "one-shot": "one-shot",
+    "zero-filled": "zero-filled",
+    "acs-random": "ACS + random",
+    "acs-equispaced": "ACS + equispaced",
+    "acs-variable-density": "ACS + variable density",
+    "static-search": "static search",
+    "energy-oracle": "energy oracle",
+    "learned-adaptive": "learned policy, adaptive",
+    "learned-static": "learned policy, static",
+    "relaxed-profile": "relaxed row profile",
+    "loupe": "LOUPE",
+    "sequential-entropy": "sequential, entropy",
+    "sequential-energy": "control, expected energy",
+    "sequential-value": "sequential, value",
+    "oracle-one-step": "one-step oracle (ceiling)",
 }
 HIDDEN = (0.92, 0.93, 0.95)
 
@@ -49,7 +77,7 @@ _SETTINGS: Any = {
 def name_of(method: str, steps: int) -> str:
     """How a figure or table calls a method; the number of steps where it means something."""
     label = LABELS.get(method, method)
-    return f"{label}, {steps} step{'s' * (steps > 1)}" if "greedy" in method else label
+    return f"{label}, {steps} step{'s' * (steps > 1)}" if "greedy" in method or "sequential" in method else label
 
 
 @contextmanager

@@ -6,8 +6,9 @@ state has no logit.
 """
 
 from sensewise.networks.conv import PaperConv
+from sensewise.networks.rows import RowConv
 from sensewise.networks.unet import UNet
 
-NETWORKS = {"unet": UNet, "paper-conv": PaperConv}
+NETWORKS = {"unet": UNet, "paper-conv": PaperConv, "rows": RowConv}
 
-__all__ = ["NETWORKS", "PaperConv", "UNet"]
+__all__ = ["NETWORKS", "PaperConv", "RowConv", "UNet"]
