@@ -156,19 +156,27 @@ def report(
 
 @app.command()
 def acquire(
-    image: Annotated[Path, typer.Argument(help="A picture, or digit:N for bundled digit number N.")],
+    image: Annotated[Path, typer.Argument(help="A picture, digit:N, a k-space file (.h5), or knee:N.")],
     budget: Annotated[str, typer.Option(help="Fraction of the pixels to measure (0.1), or a count (102).")] = "0.1",
     steps: Annotated[int, typer.Option(help="In how many steps.")] = 16,
     label: Annotated[int | None, typer.Option(help="The class, if it is known.")] = None,
     prior: Annotated[str, typer.Option(help="A bundled prior's name or a run folder.")] = "mnist",
     folder: Annotated[Path, typer.Option("--out", help="Where the files go.")] = Path("runs/acquire"),
     samples: Annotated[int, typer.Option(help="How many possible images to draw.", min=0, max=64)] = 4,
+    method: Annotated[str, typer.Option(help="For k-space: which rows, or a mask file.")] = "acs-variable-density",
+    preset: Annotated[str, typer.Option(help="For k-space: sizes and trained models.")] = "cpu",
     seed: Seed = 0,
 ) -> None:
     """Acquire one picture: which pixels to measure, the reconstruction, what is still uncertain, possible images."""
     from sensewise.acquire_image import acquire_image
 
     ensure_writable(folder)
+    if image.suffix in (".h5", ".hdf5") or str(image).startswith("knee:"):
+        from sensewise.mri.acquire_kspace import acquire_kspace
+
+        found = acquire_kspace(str(image), parse_budget(budget), steps, method, preset, folder, seed)
+        out.print(found, soft_wrap=True)
+        return
     summary = acquire_image(str(image), parse_budget(budget), steps, label, prior, folder, samples, seed)
     out.print(summary, soft_wrap=True)
 

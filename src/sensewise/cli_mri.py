@@ -53,7 +53,8 @@ def _train(
 ) -> None:
     """Load data and settings of a preset, run a trainer in the run folder, say how it ended."""
     from sensewise import presets
-    from sensewise.mri.settings import load_settings, run_folder
+    from sensewise.mri.models import run_folder
+    from sensewise.mri.settings import load_settings
 
     mri = load_settings(preset)
     settings = presets.load(preset, f"mri.{section}", into)
@@ -188,10 +189,10 @@ def search_mask(
 ) -> None:
     """Search a static mask against U-Net A. Writes mask.npy, mask.txt, mask.png, log.jsonl into the run folder."""
     from sensewise import presets
-    from sensewise.mri.models import find, load
+    from sensewise.mri.models import find, load, run_folder
     from sensewise.mri.row_masks import count_rows
     from sensewise.mri.search import Search, SearchSettings
-    from sensewise.mri.settings import load_settings, run_folder
+    from sensewise.mri.settings import load_settings
 
     mri = load_settings(preset)
     k = count_rows(budget, mri.rows, mri.acs)

@@ -16,9 +16,14 @@ from sensewise.networks.rows import RowPolicyNetwork, RowValueNetwork
 RUNS = Path("runs")
 
 
+def run_folder(preset: str, name: str) -> Path:
+    """Where a run of a preset (a bundled name, or the path of a TOML file) goes."""
+    return RUNS / f"mri-{Path(preset).stem}" / name
+
+
 def find(preset: str, name: str, file: str = "weights.safetensors") -> Path:
     """The folder of a trained model or mask: `runs/mri-PRESET/NAME`, else the bundled one of preset cpu."""
-    places = [RUNS / f"mri-{preset}" / name, *([ASSETS / "mri" / name] if preset == "cpu" else [])]
+    places = [run_folder(preset, name), *([ASSETS / "mri" / name] if preset == "cpu" else [])]
     for place in places:
         if (place / file).is_file():
             return place

@@ -7,7 +7,6 @@ from sensewise import presets
 from sensewise.data.fastmri import Axis, Slices, load_splits
 from sensewise.errors import ConfigError
 from sensewise.mri.kspace import acs_rows
-from sensewise.mri.models import RUNS
 
 
 @dataclass(frozen=True)
@@ -44,8 +43,3 @@ class MRISettings:
 
 def load_settings(preset: str) -> MRISettings:
     return presets.load(preset, "mri.data", MRISettings)
-
-
-def run_folder(preset: str, name: str) -> Path:
-    """Where a run of a preset goes."""
-    return RUNS / f"mri-{preset}" / name
