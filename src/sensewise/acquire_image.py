@@ -64,7 +64,7 @@ def acquire_image(
         x = bundled_mnist(int(number) + 1)[slice(int(number), int(number) + 1)][0]
     else:
         x = read_picture(Path(source), prior)
-    labels = None if label is None else torch.tensor([label])
+    labels = prior.known_label(label)
     arrays = story_arrays(prior, x, labels, budget, steps)
     story = pixels.read_story(arrays)
     mask = story.observation[-1] > 0
@@ -80,9 +80,8 @@ def acquire_image(
     if samples:
         y = torch.from_numpy(arrays["story/observation"][-1:].astype(np.int64))
         possible = sample(prior, y, labels, torch.Generator().manual_seed(seed), samples=samples)[:, 0, 0]
-        _write_grey(
-            folder / "samples.png", np.concatenate([(p.numpy() - 1.0) * 255 / levels for p in possible], axis=1)
-        )
+        sheet = np.concatenate([np.pad(p.numpy() - 1.0, 1, constant_values=0.5) for p in possible], axis=1)
+        _write_grey(folder / "samples.png", np.kron(sheet * 255 / levels, np.ones((4, 4))))
     wrong, measured = int(story.errors[-1]), int(mask.sum())
     outcome = {"measured": measured, "density": measured / mask.size, "steps": steps, "errors": wrong}
     write_json(folder / "acquisition.json", outcome | {"nats_left": round(float(story.entropy[-1].sum()), 4)})

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from sensewise.experiments.results import read_arrays, read_results
 from sensewise.figures import mri
-from sensewise.report import Rows, Section
+from sensewise.report_section import Rows, Section
 
 JUDGE = "unet-b"
 _RULE = (
