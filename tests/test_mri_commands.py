@@ -7,8 +7,11 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
+from sensewise.checkpoint import fingerprint
 from sensewise.cli import app
 from sensewise.errors import BudgetError, CheckpointError, ConfigError, DataError
+from sensewise.mri import models
+from sensewise.mri.profile import load_row_prior
 
 PRESET = """
 [mri.data]
@@ -179,6 +182,18 @@ def test_acquire_says_what_is_wrong(folder):
     np.save(folder / "short.npy", np.ones(8, bool))
     with pytest.raises(BudgetError, match="a mask of 32 rows is needed"):
         sensewise("acquire", file, "--budget", "0.5", "--preset", "toy.toml", "--method", folder / "short.npy")
+
+
+def test_shipped_copies_load_like_runs(folder, monkeypatch):
+    names = models.ship("toy.toml", folder / "assets" / "mri")
+    assert {"unet-a", "unet-b", "row-prior", "row-value-rollout", "static-search-0.25", "loupe-0.5"} <= set(names)
+    monkeypatch.setattr(models, "ASSETS", folder / "assets")
+    monkeypatch.setattr(models, "RUNS", folder / "none")
+    assert load_row_prior(models.find("cpu", "row-prior"))[1].acs == 4
+    run, shipped = folder / "runs/mri-toy/unet-a", models.find("cpu", "unet-a")
+    assert shipped == folder / "assets/mri/unet-a"
+    assert fingerprint(models.load(run, "reconstructor")[0]) == fingerprint(models.load(shipped, "reconstructor")[0])
+    assert models.load_mask(models.find("cpu", "static-search-0.5", "mask.npy") / "mask.npy", 32).sum() == 16
 
 
 def test_what_is_missing_is_named(folder, tmp_path, monkeypatch):

@@ -11,8 +11,8 @@ from sensewise.diffusion import AbsorbingProcess, sample
 from sensewise.errors import SensewiseError
 from sensewise.policies import Greedy, Policy, Random, VariableDensity, grid_probe, random_probe
 from sensewise.priors import AbsorbingPrior, EmpiricalPrior, Prior
-from sensewise.reconstruct import Argmax, PosteriorMean, Reconstructor
-from sensewise.sensors import PixelSensor, Sensor, Side
+from sensewise.reconstruct import Argmax, PosteriorMean, Reconstructor, UNetReconstructor, ZeroFilled
+from sensewise.sensors import KSpaceRowSensor, PixelSensor, Sensor, Side
 from sensewise.tokens import MASK, dequantize, observe, quantize, summary
 
 __version__ = "0.1.0"
@@ -24,6 +24,7 @@ __all__ = [
     "Argmax",
     "EmpiricalPrior",
     "Greedy",
+    "KSpaceRowSensor",
     "PixelSensor",
     "Policy",
     "PosteriorMean",
@@ -35,7 +36,9 @@ __all__ = [
     "Session",
     "Side",
     "Trajectory",
+    "UNetReconstructor",
     "VariableDensity",
+    "ZeroFilled",
     "acquire",
     "dequantize",
     "grid_probe",

@@ -50,6 +50,10 @@ def gains(rows: Rows) -> Rows:
     return found
 
 
+def _hundredfold(row: dict[str, Any]) -> dict[str, Any]:
+    return row | {"mean": 100 * row["mean"], "sd": 100 * row["sd"]}
+
+
 def _data(results: dict[str, Any]) -> str:
     name = results["dataset"]
     count = max(row["images"] for row in results["rows"])
@@ -66,7 +70,7 @@ def mri_masks(path: Path) -> Section:
         ("NMSE under zero filling", _shown(rows, "zero-filled", "nmse")),
         ("Gain from zero filling to U-Net B, per cent", gains(rows)),
         ("PSNR under U-Net B, dB", _shown(rows, JUDGE, "psnr")),
-        ("SSIM under U-Net B", _shown(rows, JUDGE, "ssim")),
+        ("SSIM x 100 under U-Net B", [_hundredfold(row) for row in _shown(rows, JUDGE, "ssim")]),
         ("NMSE under U-Net A, which masks are optimised against", _shown(rows, "unet-a", "nmse")),
     ]
     figures: dict[str, tuple[Figure | bytes, str]] = {

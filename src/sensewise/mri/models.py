@@ -1,5 +1,6 @@
 """Where trained MR models and masks are found: a run of `runs/mri-PRESET`, else what comes with the package."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sensewise.checkpoint import ASSETS, load_weights, read_json, read_tensors
+from sensewise.checkpoint import ASSETS, load_prior, load_weights, read_json, read_tensors, save_run
 from sensewise.errors import BudgetError, CheckpointError
 from sensewise.networks.recon_unet import RECONSTRUCTORS
 from sensewise.networks.rows import RowPolicyNetwork, RowValueNetwork
@@ -97,3 +98,21 @@ def load_mask(path: Path, rows: int) -> Tensor:
     if found.shape != (rows,) or found.dtype != bool:
         raise BudgetError(f"{path}: a mask of {rows} rows is needed, got {found.dtype} with shape {found.shape}")
     return torch.from_numpy(found)
+
+
+def ship(preset: str, target: Path = ASSETS / "mri") -> list[str]:
+    """Copy what a preset's runs made to `target`: models in half precision, masks as they are; returns their names."""
+    shipped = []
+    for folder in sorted(path for path in run_folder(preset, "").iterdir() if path.is_dir()):
+        config = read_json(folder / "config.json") if (folder / "config.json").is_file() else {}
+        files = [folder / name for name in ("mask.npy", "mask.txt", "order.npy") if (folder / name).is_file()]
+        trained = (folder / "weights.safetensors").is_file() and not files
+        if trained:
+            kind = config["kind"]
+            model = load_prior(folder) if kind == "prior" else load(folder, kind)[0]
+            save_run(target / folder.name, config, model, half=True)
+        for file in files:
+            (target / folder.name).mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, target / folder.name / file.name)
+        shipped += [folder.name] if trained or files else []
+    return shipped

@@ -145,21 +145,23 @@ class ValueObjective(Objective):
         self.mask = torch.where(ended.unsqueeze(1), starts, self.mask)
         return counts[self.budget]
 
-    def _candidates(self, values: Tensor, generator: Generator) -> Tensor:
+    def _settled(self, k: Tensor) -> Tensor:
+        """Rows that need no value, `(B, H)`: measured, or in what the static mask fills up with."""
+        return self.mask if self.rank is None else complete(self.mask, self.rank[self.budget], k)
+
+    def _candidates(self, values: Tensor, settled: Tensor, generator: Generator) -> Tensor:
         """Rows to try in each state, `(B, n)`: the best by value, and random ones."""
-        count = min(self.settings.candidates, int((~self.mask).sum(1).min()))
-        best = values.masked_fill(self.mask, -torch.inf).topk(count - count // 2, dim=1).indices
-        noise = torch.rand(values.shape, generator=generator).masked_fill(self.mask, -1).scatter(1, best, -1)
+        count = min(self.settings.candidates, int((~settled).sum(1).min()))
+        best = values.masked_fill(settled, -torch.inf).topk(count - count // 2, dim=1).indices
+        noise = torch.rand(values.shape, generator=generator).masked_fill(settled, -1).scatter(1, best, -1)
         return torch.cat([best, noise.topk(count // 2, dim=1).indices], dim=1)
 
     def _targets(self, kspace: Tensor, rows: Tensor, k: Tensor) -> Tensor:
         """What measuring each of the rows `(B, n)` is worth, in per cent, `(B, n)`."""
         tried = with_rows(self.mask, rows)  # (B, n, H)
-        now = self.mask
-        if self.rank is not None and self.form == "rollout":
-            rank = self.rank[self.budget]
-            now = complete(now, rank, k)
-            many = rank.repeat_interleave(rows.shape[1], dim=0)
+        now = self._settled(k)
+        if self.rank is not None:
+            many = self.rank[self.budget].repeat_interleave(rows.shape[1], dim=0)
             tried = complete(tried.flatten(0, 1), many, k.repeat_interleave(rows.shape[1])).view_as(tried)
         masks = torch.cat([now.unsqueeze(1), tried], dim=1)  # (B, n + 1, H)
         each = kspace.repeat_interleave(masks.shape[1], dim=0)
@@ -177,7 +179,7 @@ class ValueObjective(Objective):
             target = (-100 * gradient / error.unsqueeze(1)).clamp(-LARGEST, LARGEST)
             loss = F.smooth_l1_loss(values, target, reduction="none")[~self.mask].mean()
         else:
-            rows = self._candidates(values.detach(), generator)
+            rows = self._candidates(values.detach(), self._settled(k), generator)
             target = self._targets(kspace, rows, k).clamp(-LARGEST, LARGEST)
             loss = F.smooth_l1_loss(values.gather(1, rows), target)
         self._advance(values.detach(), k, generator)
@@ -185,8 +187,7 @@ class ValueObjective(Objective):
 
     def _advance(self, values: Tensor, k: Tensor, generator: Generator) -> None:
         """Every state measures one more row: its best, or a random one."""
-        if self.rank is not None and self.form == "rollout":
-            values = torch.where(complete(self.mask, self.rank[self.budget], k), 0.0, values)
+        values = torch.where(self._settled(k), 0.0, values)  # a static row: no better, no worse than planned
         noise = torch.rand(values.shape, generator=generator)
         explore = torch.rand(len(values), 1, generator=generator) < self.settings.explore
         chosen = torch.where(explore, noise, values + 1e-6 * noise).masked_fill(self.mask, -torch.inf).argmax(1)
