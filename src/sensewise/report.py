@@ -24,7 +24,8 @@ def number(value: float | None) -> str:
         return "–"
     if value == 0:
         return "0"
-    return f"{value:.1f}" if value >= 10 else f"{value:.2f}" if value >= 0.1 else f"{value:.5f}".rstrip("0").rstrip(".")
+    size = abs(value)
+    return f"{value:.1f}" if size >= 10 else f"{value:.2f}" if size >= 0.1 else f"{value:.5f}".rstrip("0").rstrip(".")
 
 
 def _cells(rows: Rows) -> dict[tuple[str, int], dict[float, dict[str, dict[str, Any]]]]:

@@ -112,7 +112,7 @@ def evaluate_rows(
             progress.advance(bar)
         for (judge, metric), found in values.items():
             per_seed = found if len(found) > 1 else found * len(seeds)
-            reference = paper(strategy.method, strategy.steps, budget, judge, metric)
+            reference = None if strategy.other_scout else paper(strategy.method, strategy.steps, budget, judge, metric)
             more = {"reconstructor": judge, **strategy.columns, **columns}
             if strategy.other_scout:
                 more["scout"] = "another slice's"
