@@ -15,27 +15,30 @@ from sensewise.sensors import PixelSensor
 ROOT = Path(sensewise.__file__).parent
 LAYERS = [
     ["errors", "tables"],
-    ["tokens"],
+    ["tokens", "kspace"],
     ["masks", "metrics", "diffusion", "information", "networks", "presets", "estimators"],
     ["priors"],
     ["sensors", "checkpoint"],
     ["policies", "reconstruct", "data", "figures", "generator"],
     ["acquire", "training"],
     ["__init__", "curriculum", "generator_objective", "loupe"],
-    ["train_prior", "train_generator", "train_loupe"],
+    ["train_prior", "train_generator", "train_loupe", "mri"],
     ["train_mask_state"],
     ["experiments"],
-    ["acquire_image", "report_one_shot"],
-    ["report"],
+    ["acquire_image", "report_one_shot", "report_mri"],
+    ["report", "cli_mri"],
     ["cli"],
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 FILES = sorted(ROOT.rglob("*.py"))
-PARTS = {path.stem if path.parent == ROOT else path.relative_to(ROOT).parts[0] for path in FILES}
 
 
 def part_of(path):
-    return path.stem if path.parent == ROOT else path.relative_to(ROOT).parts[0]
+    """A module's name, or its folder's; `mri/kspace.py` is arithmetic that sensors and networks stand on."""
+    return path.stem if path.parent == ROOT or path.stem == "kspace" else path.relative_to(ROOT).parts[0]
+
+
+PARTS = {part_of(path) for path in FILES}
 
 
 def imported_modules(path):
@@ -50,7 +53,9 @@ def imported_modules(path):
 def imported_parts(path):
     for module in imported_modules(path):
         names = module.split(".")
-        if names[0] == "sensewise":
+        if names[:3] == ["sensewise", "mri", "kspace"]:
+            yield "kspace"
+        elif names[0] == "sensewise":
             yield names[1] if len(names) > 1 and names[1] in PARTS else "__init__"
 
 

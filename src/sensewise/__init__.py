@@ -12,8 +12,8 @@ from sensewise.errors import SensewiseError
 from sensewise.generator import MaskGenerator, load_generator
 from sensewise.policies import Greedy, OneShot, Policy, Random, VariableDensity, grid_probe, random_probe
 from sensewise.priors import AbsorbingPrior, EmpiricalPrior, Prior
-from sensewise.reconstruct import Argmax, PosteriorMean, Reconstructor
-from sensewise.sensors import PixelSensor, Sensor, Side
+from sensewise.reconstruct import Argmax, PosteriorMean, Reconstructor, UNetReconstructor, ZeroFilled
+from sensewise.sensors import KSpaceRowSensor, PixelSensor, Sensor, Side
 from sensewise.tokens import MASK, dequantize, observe, quantize, summary
 
 __version__ = "0.1.0"
@@ -25,6 +25,7 @@ __all__ = [
     "Argmax",
     "EmpiricalPrior",
     "Greedy",
+    "KSpaceRowSensor",
     "MaskGenerator",
     "OneShot",
     "PixelSensor",
@@ -38,7 +39,9 @@ __all__ = [
     "Session",
     "Side",
     "Trajectory",
+    "UNetReconstructor",
     "VariableDensity",
+    "ZeroFilled",
     "acquire",
     "dequantize",
     "grid_probe",

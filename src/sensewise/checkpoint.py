@@ -19,7 +19,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from sensewise.errors import CheckpointError, OutputError, SensewiseError
-from sensewise.networks import NETWORKS
+from sensewise.networks import PRIOR_NETWORKS
 from sensewise.priors import AbsorbingPrior
 
 ASSETS = Path(__file__).parent / "assets"
@@ -143,10 +143,10 @@ def build_prior(config: dict[str, Any]) -> AbsorbingPrior:
             raise ValueError("shape and num_states must be whole numbers above 0")
         time_input, mask_state = model.pop("time_input", True), model.pop("mask_state", True)
         name = model.pop("network")
-        if name not in NETWORKS:
-            raise CheckpointError(f"network {name!r} is not known: {', '.join(NETWORKS)}")
+        if name not in PRIOR_NETWORKS:
+            raise CheckpointError(f"network {name!r} is not known: {', '.join(PRIOR_NETWORKS)}")
         options = {key: tuple(value) if isinstance(value, list) else value for key, value in model.items()}
-        network = NETWORKS[name](channels, num_states, num_labels, **options)
+        network = PRIOR_NETWORKS[name](channels, num_states, num_labels, **options)
         if height % network.multiple or width % network.multiple:
             raise ValueError(f"for this network the sides of an image must be multiples of {network.multiple}")
     prior = AbsorbingPrior(

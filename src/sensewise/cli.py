@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from sensewise import __version__
+from sensewise import __version__, cli_mri
 from sensewise.errors import ConfigError, DataError, SensewiseError
 
 if TYPE_CHECKING:
@@ -21,12 +21,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-data_app = typer.Typer(help="Fetch data sets.", no_args_is_help=True)
+data_app = typer.Typer(help="Fetch and prepare data sets.", no_args_is_help=True)
 train_app = typer.Typer(
     help="Train models. Every run can be stopped at any time and continued with --resume.", no_args_is_help=True
 )
 app.add_typer(data_app, name="data")
 app.add_typer(train_app, name="train")
+cli_mri.register(app, data_app, train_app)
 
 out = Console()
 err = Console(stderr=True)
@@ -254,19 +255,27 @@ def report(
 
 @app.command()
 def acquire(
-    image: Annotated[Path, typer.Argument(help="A picture, or digit:N for bundled digit number N.")],
+    image: Annotated[Path, typer.Argument(help="A picture, digit:N, a k-space file (.h5), or knee:N.")],
     budget: Annotated[str, typer.Option(help="Fraction of the pixels to measure (0.1), or a count (102).")] = "0.1",
     steps: Annotated[int, typer.Option(help="In how many steps.")] = 16,
     label: Annotated[int | None, typer.Option(help="The class, if it is known.")] = None,
     prior: Annotated[str, typer.Option(help="A bundled prior's name or a run folder.")] = "mnist",
     folder: Annotated[Path, typer.Option("--out", help="Where the files go.")] = Path("runs/acquire"),
     samples: Annotated[int, typer.Option(help="How many possible images to draw.", min=0, max=64)] = 4,
+    method: Annotated[str, typer.Option(help="For k-space: which rows, or a mask file.")] = "acs-variable-density",
+    preset: Annotated[str, typer.Option(help="For k-space: sizes and trained models.")] = "cpu",
     seed: Seed = 0,
 ) -> None:
     """Acquire one picture: which pixels to measure, the reconstruction, what is still uncertain, possible images."""
     from sensewise.acquire_image import acquire_image
 
     ensure_writable(folder)
+    if image.suffix in (".h5", ".hdf5") or str(image).startswith("knee:"):
+        from sensewise.mri.acquire_kspace import acquire_kspace
+
+        found = acquire_kspace(str(image), parse_budget(budget), steps, method, preset, folder, seed)
+        out.print(found, soft_wrap=True)
+        return
     summary = acquire_image(str(image), parse_budget(budget), steps, label, prior, folder, samples, seed)
     out.print(summary, soft_wrap=True, markup=False)
 

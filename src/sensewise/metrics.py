@@ -1,7 +1,7 @@
 """Criteria that nobody optimised: functions of `(B, ...)` and `(B, ...)` to one value per image `(B,)`.
 
-Token images have shape `(B, C, H, W)`, black is token 1, masks are `(B, H W)`. A metric with nothing to count in an
-image (no digit pixel left hidden, say) is NaN there, and means over images skip it.
+Token images have shape `(B, C, H, W)`, black is token 1, masks are `(B, H W)`; MR magnitudes have shape `(B, H, W)`. A
+metric with nothing to count in an image (no digit pixel left hidden, say) is NaN there, and means over images skip it.
 """
 
 from collections.abc import Callable
@@ -64,6 +64,28 @@ def psnr(values: Tensor, target: Tensor) -> Tensor:
     return (-10 * torch.log10(mse)).clamp(max=PSNR_CEILING)
 
 
+def nmse(x_hat: Tensor, x: Tensor) -> Tensor:
+    """`||x_hat - x||^2 / ||x||^2` per slice. No floor in the denominator: fastMRI slices have ||x||^2 near 4e-9."""
+    error, energy = (x_hat - x).double().square().flatten(1).sum(1), x.double().square().flatten(1).sum(1)
+    return (error / energy).float()
+
+
+def slice_psnr(x_hat: Tensor, x: Tensor) -> Tensor:
+    """PSNR in dB of magnitudes, the peak being the largest value of the slice's own target."""
+    peak = x.flatten(1).amax(1).view(-1, 1, 1)
+    return psnr(x_hat / peak, x / peak)
+
+
+def ssim(x_hat: Tensor, x: Tensor) -> Tensor:
+    """Structural similarity (Wang et al., 2004; torchmetrics) with the target's maximum as the range, per slice."""
+    from torchmetrics.functional.image import structural_similarity_index_measure  # slow to import, rarely needed
+
+    peak = x.flatten(1).amax(1).view(-1, 1, 1)
+    pair = ((x_hat / peak).unsqueeze(1), (x / peak).unsqueeze(1))  # (B, 1, H, W)
+    return structural_similarity_index_measure(*pair, data_range=1.0, reduction="none").view(-1)  # type: ignore
+
+
+SLICE_METRICS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"nmse": nmse, "psnr": slice_psnr, "ssim": ssim}
 TOKEN_METRICS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
     "errors": lambda x_hat, x, mask: errors(x_hat, x),
     "exact": lambda x_hat, x, mask: exact(x_hat, x),

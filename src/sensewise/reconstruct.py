@@ -3,8 +3,9 @@
 from abc import ABC, abstractmethod
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from sensewise.mri.kspace import magnitude
 from sensewise.priors import Prior
 from sensewise.sensors import Side
 
@@ -36,3 +37,27 @@ class PosteriorMean(Reconstructor):
     def __call__(self, observation: Tensor, mask: Tensor, side: Side) -> Tensor:
         levels = torch.linspace(0, 1, self.prior.num_states)
         return self.prior.read(lambda log_probs: (log_probs.exp() * levels).sum(-1), observation, side.label)
+
+
+class ZeroFilled(Reconstructor):
+    """MR magnitudes with every row that was not measured at zero, `(B, H, W)`: no network, no prior."""
+
+    def __call__(self, observation: Tensor, mask: Tensor, side: Side) -> Tensor:
+        return magnitude(observation)
+
+
+class UNetReconstructor(Reconstructor):
+    """MR magnitudes drawn by a network from measured rows, `(B, H, W)`.
+
+    Args:
+        network: k-space `(B, H, W)` and mask `(B, H)` to magnitudes.
+        chunk: slices at a time, so that memory stays small for any batch.
+    """
+
+    def __init__(self, network: nn.Module, chunk: int = 32) -> None:
+        self.network, self.chunk = network.eval(), chunk
+
+    @torch.inference_mode()
+    def __call__(self, observation: Tensor, mask: Tensor, side: Side) -> Tensor:
+        parts = zip(torch.split(observation, self.chunk), torch.split(mask, self.chunk), strict=True)
+        return torch.cat([self.network(y, m) for y, m in parts])

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sensewise.errors import BudgetError
+from sensewise.errors import BudgetError, DataError
+from sensewise.mri.kspace import keep_rows, scout
 from sensewise.tokens import observe, summary
 
 
@@ -17,11 +18,13 @@ class Side:
     Attributes:
         label: classes, -1 where unknown, with shape `(B,)`; None for "unknown" everywhere.
         summary: coarse intensities, with shape `(B, 1, 8, 8)`, or None.
+        scout: a quick MR image from the centre of k-space, with shape `(B, n, n)`, or None.
         budget: the fraction of actions to be measured; `acquire` fills it in.
     """
 
     label: Tensor | None = None
     summary: Tensor | None = None
+    scout: Tensor | None = None
     budget: float | None = None
 
 
@@ -61,3 +64,24 @@ class PixelSensor(Sensor):
     def summary(self, levels: int) -> Tensor:
         """The 8 x 8 grey summary that a cheap first look would give, with shape `(B, 1, 8, 8)`."""
         return summary(self._x, levels)
+
+
+class KSpaceRowSensor(Sensor):
+    """Phase-encode rows of MR slices: an action measures one row of k-space; rows not measured read exactly 0.
+
+    Args:
+        kspace: the fully sampled slices, complex, with shape `(B, H, W)`.
+    """
+
+    def __init__(self, kspace: Tensor) -> None:
+        if kspace.dim() != 3 or not kspace.is_complex():
+            raise DataError(f"k-space is complex with shape (B, H, W), got {kspace.dtype} with {tuple(kspace.shape)}")
+        self._kspace = kspace
+        self.batch, self.num_actions = kspace.shape[:2]
+
+    def reveal(self, mask: Tensor) -> Tensor:
+        return keep_rows(self._kspace, mask)
+
+    def scout(self, size: int) -> Tensor:
+        """The z-scored magnitude image of the central `size x size` window, with shape `(B, size, size)`."""
+        return scout(self._kspace, size)

@@ -77,9 +77,9 @@ def number(value: float | None) -> str:
     if value == 0:
         return "0"
     size = abs(value)
-    if size < 5e-5:
+    if size < 5e-6:
         return f"{value:.0e}"
-    return f"{value:.1f}" if size >= 10 else f"{value:.2f}" if size >= 0.1 else f"{value:.4f}".rstrip("0")
+    return f"{value:.1f}" if size >= 10 else f"{value:.2f}" if size >= 0.1 else f"{value:.5f}".rstrip("0").rstrip(".")
 
 
 def pick(rows: Rows, **wanted: Any) -> Rows:

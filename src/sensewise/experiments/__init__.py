@@ -6,6 +6,8 @@ from sensewise.experiments import (
     mask_state,
     mnist_one_shot,
     mnist_sequential,
+    mri_masks,
+    mri_sequential,
     side_information,
 )
 
@@ -16,4 +18,6 @@ EXPERIMENTS = {
     "gradient-estimators": gradient_estimators.run,
     "mask-state": mask_state.run,
     "baselines": baselines.run,
+    "mri-masks": mri_masks.run,
+    "mri-sequential": mri_sequential.run,
 }

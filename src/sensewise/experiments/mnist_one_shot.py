@@ -86,7 +86,7 @@ def pipeline_arrays(prior: AbsorbingPrior, generator: MaskGenerator, images: Ima
     """One digit through the generator: summary, keep probabilities, observation, entropy of the prior."""
     x, label = images[slice(0, 1)]
     summary = PixelSensor(x).summary(images.num_states)
-    logits = generator.keep_logits(Side(label, summary, budget), 1)
+    logits = generator.keep_logits(Side(label=label, summary=summary, budget=budget), 1)
     mask = masks.sample_on_budget(logits, masks.count(budget, logits.shape[1]), torch.Generator().manual_seed(0))
     y = observe(x, mask)
     heat = prior.read(lambda log_probs: per_pixel(entropy(log_probs)), y, label)

@@ -28,6 +28,19 @@ COLOURS = {
     "one-shot-paper-decoder": "#5b8fa8",
     "loupe": "#e07a1f",
     "loupe-own-unet": "#f2b279",
+    "zero-filled": "#444444",
+    "acs-random": "#7f7f7f",
+    "acs-equispaced": "#a0a0a0",
+    "acs-variable-density": "#b8860b",
+    "static-search": "#d1495b",
+    "energy-oracle": "#6a994e",
+    "learned-adaptive": "#3d5a98",
+    "learned-static": "#8fa6d3",
+    "relaxed-profile": "#7b2cbf",
+    "sequential-entropy": "#2a9d8f",
+    "sequential-energy": "#8ecae6",
+    "sequential-value": "#e76f51",
+    "oracle-one-step": "#000000",
 }
 LABELS = {
     "random": "random",
@@ -49,6 +62,19 @@ LABELS = {
     "disarm-local": "DisARM, local",
     "straight-through": "straight-through",
     "ceiling": "exact, one half against the other",
+    "zero-filled": "zero-filled",
+    "acs-random": "ACS + random",
+    "acs-equispaced": "ACS + equispaced",
+    "acs-variable-density": "ACS + variable density",
+    "static-search": "static search",
+    "energy-oracle": "energy oracle",
+    "learned-adaptive": "learned policy, adaptive",
+    "learned-static": "learned policy, static",
+    "relaxed-profile": "relaxed row profile",
+    "sequential-entropy": "sequential, entropy",
+    "sequential-energy": "control, expected energy",
+    "sequential-value": "sequential, value",
+    "oracle-one-step": "one-step oracle (ceiling)",
 }
 HIDDEN = (0.92, 0.93, 0.95)
 
@@ -72,7 +98,7 @@ def name_of(method: str, steps: int) -> str:
     if method.endswith("-bernoulli"):
         return f"{name_of(method.removesuffix('-bernoulli'), steps)}, plain draw"
     label = LABELS.get(method, method)
-    return f"{label}, {steps} step{'s' * (steps > 1)}" if "greedy" in method else label
+    return f"{label}, {steps} step{'s' * (steps > 1)}" if "greedy" in method or "sequential" in method else label
 
 
 @contextmanager

@@ -6,8 +6,10 @@ state has no logit.
 """
 
 from sensewise.networks.conv import PaperConv
+from sensewise.networks.rows import RowConv
 from sensewise.networks.unet import UNet
 
 NETWORKS = {"unet": UNet, "paper-conv": PaperConv}
+PRIOR_NETWORKS = {**NETWORKS, "rows": RowConv}  # rows: for profiles of k-space, one channel and one column
 
-__all__ = ["NETWORKS", "PaperConv", "UNet"]
+__all__ = ["NETWORKS", "PRIOR_NETWORKS", "PaperConv", "RowConv", "UNet"]

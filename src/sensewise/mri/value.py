@@ -1,0 +1,132 @@
+"""What a row is worth to the reconstructor: the policy beyond the paper, and its ceiling.
+
+A row's own energy or entropy is the wrong criterion even when it is known exactly; what counts is how much the
+reconstruction improves. `ValuePolicy` follows a network that predicts it from what has been measured. `OneStepOracle`
+knows the truth and adds the row that helps most: no policy can do better one step at a time, and none may be trained
+or judged by it. Both score with reconstructor A, never with the judge.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Generator, Tensor, nn
+
+from sensewise.metrics import nmse
+from sensewise.mri.kspace import keep_rows, magnitude, relaxed_rows
+from sensewise.policies import Policy, Start
+from sensewise.sensors import Side
+
+CHUNK = 32
+TIE = 1e-3  # far below any gain: keeps rows of the static mask in their order
+
+
+def slice_errors(network: nn.Module, kspace: Tensor, mask: Tensor) -> Tensor:
+    """The NMSE of each slice `(B, H, W)` under its mask `(B, H)`, with shape `(B,)`."""
+    parts = zip(torch.split(kspace, CHUNK), torch.split(mask, CHUNK), strict=True)
+    with torch.inference_mode():
+        found = [nmse(network(keep_rows(k, m), m), magnitude(k)) for k, m in parts]
+    return torch.cat(found)
+
+
+def mask_gradients(network: nn.Module, kspace: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Each slice's NMSE `(B,)` and its derivative with respect to its own mask `(B, H)`: one pass for all rows."""
+    errors, gradients = [], []
+    for k, m in zip(torch.split(kspace, CHUNK), torch.split(mask, CHUNK), strict=True):
+        weights = m.float().requires_grad_()
+        error = nmse(network(relaxed_rows(k, weights), weights), magnitude(k))
+        gradients.append(torch.autograd.grad(error.sum(), weights)[0])
+        errors.append(error.detach())
+    return torch.cat(errors), torch.cat(gradients)
+
+
+def with_rows(mask: Tensor, rows: Tensor) -> Tensor:
+    """Masks `(B, H)` with one more row each, for every one of the rows `(B, n)`: `(B, n, H)`."""
+    tried = mask.unsqueeze(1).repeat(1, rows.shape[1], 1)
+    return tried.scatter(2, rows.unsqueeze(2), True)
+
+
+def complete(mask: Tensor, rank: Tensor, k: Tensor) -> Tensor:
+    """Masks filled up to `k` rows with those of the static mask, the most valuable first.
+
+    Args:
+        mask: True where measured, with shape `(B, H)`.
+        rank: position of each row in the static order, large for rows outside it, with shape `(B, H)`.
+        k: rows in all, with shape `(B,)`.
+    """
+    missing = k - mask.sum(1)
+    place = rank.masked_fill(mask, rank.max() + 1).argsort(dim=1).argsort(dim=1)
+    return mask | (place < missing.unsqueeze(1))
+
+
+def ranks(order: Tensor, rows: int) -> Tensor:
+    """The position of each row in an order `(k,)`; rows outside it come after all others; `(rows,)`."""
+    rank = torch.full((rows,), rows)
+    rank[order] = torch.arange(len(order))
+    return rank
+
+
+class ValuePolicy(Policy):
+    """Rows by what a network predicts they are worth to reconstructor A.
+
+    Args:
+        value: reconstruction, mask and budget to a value per row.
+        network: reconstructor A, with `complex_image`.
+        order: the rows of the static mask at this budget, the most valuable first, for a value that was trained
+            against completing with them (form "rollout"): such a row is worth 0, and the others are worth what
+            replacing the last one brings.
+    """
+
+    def __init__(self, value: nn.Module, network: nn.Module, order: Tensor | None = None) -> None:
+        self.value, self.network, self.order = value, network, order
+        self._draw: Callable[[Tensor, Tensor], Tensor] = network.complex_image  # type: ignore[assignment]
+
+    @torch.inference_mode()
+    def scores(self, observation: Tensor, mask: Tensor, side: Side, generator: Generator | None = None) -> Tensor:
+        found = []
+        for y, m in zip(torch.split(observation, CHUNK), torch.split(mask, CHUNK), strict=True):
+            budget = torch.full((len(y),), side.budget or 0.5)
+            values = self.value(self._draw(y, m), m, budget)
+            found.append(values if self.order is None else self._against_static(values, m, budget))
+        return torch.cat(found)
+
+    def _against_static(self, values: Tensor, mask: Tensor, budget: Tensor) -> Tensor:
+        assert self.order is not None
+        rank = ranks(self.order, mask.shape[1]).expand(mask.shape)
+        base = complete(mask, rank, (budget * mask.shape[1]).round().long())
+        return torch.where(base, TIE * (1 - rank / mask.shape[1]), values)
+
+
+def static_core(order: Tensor, rows: int, acs: int, share: float) -> Start:
+    """A start that measures the most valuable rows of the static mask and leaves `share` of the rest to the policy."""
+
+    def start(batch: int, k: int, _: Generator) -> Tensor:
+        kept = acs + round((1 - share) * (k - acs))
+        mask = torch.zeros(rows, dtype=torch.bool)
+        mask[order[: min(kept, k - 1)]] = True
+        return mask.expand(batch, -1).clone()
+
+    return start
+
+
+class OneStepOracle(Policy):
+    """The ceiling: knows the truth, and takes the rows whose addition lowers A's error most.
+
+    Args:
+        network: reconstructor A.
+        kspace: the true slices, with shape `(B, H, W)`, in the order of the batch.
+        shortlist: rows that are tried exactly, those of steepest gradient; None tries every row.
+    """
+
+    def __init__(self, network: nn.Module, kspace: Tensor, shortlist: int | None = 24) -> None:
+        self.network, self.kspace, self.shortlist = network, kspace, shortlist
+
+    def scores(self, observation: Tensor, mask: Tensor, side: Side, generator: Generator | None = None) -> Tensor:
+        hidden = int((~mask[0]).sum())
+        tries = hidden if self.shortlist is None else min(hidden, self.shortlist)
+        error, gradient = mask_gradients(self.network, self.kspace, mask)
+        promise = (-gradient).masked_fill(mask, -torch.inf)
+        rows = promise.topk(tries, dim=1).indices  # (B, tries)
+        tried = with_rows(mask, rows).flatten(0, 1)  # (B tries, H)
+        after = slice_errors(self.network, self.kspace.repeat_interleave(tries, dim=0), tried)
+        gain = error.unsqueeze(1) - after.view(len(mask), tries)
+        return torch.full(mask.shape, -1e9).scatter(1, rows, gain)
