@@ -172,6 +172,17 @@ def acquire(
     out.print(summary, soft_wrap=True)
 
 
+@app.command()
+def serve(
+    port: Annotated[int | None, typer.Option(help="Default: 8000, or the next one that is free.", min=1)] = None,
+    open_browser: Annotated[bool, typer.Option("--open/--no-open", help="Open the browser.")] = True,
+) -> None:
+    """The live page: draw a digit, watch it being measured. Answers on this machine only; stop it with Ctrl-C."""
+    from sensewise.web.server import serve as serve_page
+
+    serve_page(port, open_browser, lambda address: out.print(f"Open [bold]{address}[/], stop with Ctrl-C"))
+
+
 def parse_budget(text: str) -> float | int:
     """A fraction or a count from the command line."""
     try:
