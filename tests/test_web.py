@@ -5,20 +5,17 @@ import io
 import socket
 from concurrent.futures import ThreadPoolExecutor
 
+import httpx
 import numpy as np
 import pytest
 from PIL import Image
-
-pytest.importorskip("fastapi", reason="the extra `web` is not installed")
-
-import httpx
-from web_fixtures import running, write_assets
 
 from sensewise.errors import CheckpointError, ConfigError
 from sensewise.record import STRATEGIES
 from sensewise.web.app import HEADERS, MAX_BODY, create_app
 from sensewise.web.server import PORT, listen
 from sensewise.web.studio import KEPT, Order, Studio
+from web_fixtures import running, write_assets
 
 ORDER = {"prior": "mnist", "image": 3, "label": 0, "budget": 0.1, "steps": 4, "policy": "greedy"}
 COLOURS = {
