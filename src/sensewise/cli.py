@@ -29,7 +29,11 @@ err = Console(stderr=True)
 
 Seed = Annotated[int, typer.Option(help="Seed of everything random.", min=0)]
 DataFolder = Annotated[
-    Path | None, typer.Option("--data", help="Folder of the data sets. Default: SENSEWISE_DATA, else the user's cache.")
+    Path | None,
+    typer.Option(
+        "--data",
+        help="Your own data set, or the folder of the data sets. Default: SENSEWISE_DATA, else the user's cache.",
+    ),
 ]
 
 
@@ -85,11 +89,35 @@ def data_fetch(
     out.print(f"{name} is in {sources[name](data, err)}", soft_wrap=True)
 
 
+@data_app.command("import")
+def data_import(
+    source: Annotated[Path, typer.Argument(help="A folder of pictures, or an .npy / .npz array.")],
+    folder: Annotated[Path, typer.Option("--out", help="The folder of the new data set.")],
+    size: Annotated[int, typer.Option(help="Side of the square images, a multiple of 8 from 24 on.")] = 32,
+    levels: Annotated[int, typer.Option(help="Levels per channel, 2 to 64.")] = 4,
+    labels: Annotated[str | None, typer.Option(help="folders: the first folder is the class.")] = None,
+    colour: Annotated[bool, typer.Option("--colour", help="Keep three channels; grey otherwise.")] = False,
+    licence: Annotated[str, typer.Option(help="Licence of the images, for the prior's card.")] = "",
+    seed: Seed = 0,
+) -> None:
+    """Make a data set with three splits from your own images."""
+    from sensewise.data import import_images
+
+    made = import_images(
+        source, folder, size=size, levels=levels, labels=labels, colour=colour, licence=licence, seed=seed
+    )
+    for note in made.notes:
+        err.print(note, soft_wrap=True, highlight=False)
+    counts = ", ".join(f"{count:,} {split}" for split, count in made.counts.items())
+    out.print(f"{folder}: {counts} images, {len(made.classes) or 'no'} classes", soft_wrap=True)
+
+
 @train_app.command("prior")
 def train_prior_command(
     stage: Annotated[
-        str, typer.Option(help="random-masks, or on-policy (from the weights of a first stage).")
-    ] = "random-masks",
+        str | None,
+        typer.Option(help="random-masks (default), on-policy (from a first stage), or mixed (default for your data)."),
+    ] = None,
     dataset: Annotated[str, typer.Option(help="mnist")] = "mnist",
     preset: Annotated[str, typer.Option(help="cpu, paper, or the path of a TOML file.")] = "cpu",
     folder: Annotated[Path | None, typer.Option("--out", help="The run folder. Default: runs/DATASET-STAGE.")] = None,
@@ -100,20 +128,58 @@ def train_prior_command(
 ) -> None:
     """Train a prior. Writes config.json, log.jsonl, loss.png and weights.safetensors into the run folder."""
     from sensewise import presets
-    from sensewise.data import load_mnist
+    from sensewise.data import is_imported, load_imported, load_mnist
     from sensewise.train_prior import PriorSettings, train_prior
 
+    own = data if is_imported(data) else None
+    stage = stage or ("random-masks" if own is None else "mixed")
     if dataset != "mnist":
         raise DataError(f"no data set {dataset!r}: choose mnist")
-    settings = presets.load(preset, f"prior.{dataset}.{stage}", PriorSettings)
+    settings = presets.load(preset, f"prior.{dataset if own is None else 'imported'}.{stage}", PriorSettings)
     if stage == "on-policy" and init is None and not resume:
         raise ConfigError("stage on-policy needs --init: the run folder or bundled name of a first stage")
-    target = folder or Path("runs") / f"{dataset}-{stage}"
-    train, validation = load_mnist("train", data), load_mnist("validation", data)
+    target = folder or Path("runs") / f"{dataset if own is None else own.resolve().name}-{stage}"
+    train, validation = (
+        load_mnist(split, data) if own is None else load_imported(own, split) for split in ("train", "validation")
+    )
     complete = train_prior(
         settings, train, validation, target, init=init, resume=resume, max_minutes=max_minutes, console=err
     )
     out.print(f"{target}: {'complete' if complete else 'stopped early; continue with --resume'}", soft_wrap=True)
+
+
+@app.command()
+def evaluate(
+    prior: Annotated[str, typer.Option(help="A run folder or a bundled prior's name.")],
+    data: Annotated[Path, typer.Option(help="A data set made by `sensewise data import`.")],
+    images: Annotated[int, typer.Option(help="At most so many test images.", min=1)] = 500,
+    seeds: Annotated[int, typer.Option(help="How many seeds, from 0 on.", min=1)] = 2,
+    folder: Annotated[Path, typer.Option("--out", help="For results.json and report.html.")] = Path("runs/evaluate"),
+) -> None:
+    """Compare every policy on your own test images: a table here, and a page to open."""
+    from sensewise.data import load_imported
+    from sensewise.experiments import own_data
+    from sensewise.report import terminal_table, write_evaluation
+
+    test = load_imported(data, "test").first(images)
+    ensure_writable(folder)
+    with progress_bar() as progress:
+        results = own_data.run(prior, test, range(seeds), progress)
+    results.write(folder / "results.json")
+    page = write_evaluation(folder / "results.json")
+    out.print(terminal_table(results.rows, f"{test.name}, {len(test)} test images"))
+    out.print(f"Open [bold]{page}[/] for the figures.", soft_wrap=True)
+
+
+@app.command()
+def info(prior: Annotated[str, typer.Argument(help="A bundled prior's name or a run folder.")]) -> None:
+    """A prior's card: data, size, states, how long it was trained, validation, hash, licence of the data."""
+    from sensewise.card import card
+
+    found = card(prior)
+    out.print(f"[bold]{found.name}[/]", highlight=False)
+    for name, value in found.lines():
+        out.print(f"  [dim]{name:<22}[/] {value}", soft_wrap=True, highlight=False)
 
 
 @app.command()
@@ -155,7 +221,9 @@ def report(
 
 @app.command()
 def acquire(
-    image: Annotated[Path, typer.Argument(help="A picture, or digit:N for bundled digit number N.")],
+    image: Annotated[
+        Path, typer.Argument(help="A picture, a folder of pictures, or digit:N for bundled digit number N.")
+    ],
     budget: Annotated[str, typer.Option(help="Fraction of the pixels to measure (0.1), or a count (102).")] = "0.1",
     steps: Annotated[int, typer.Option(help="In how many steps.")] = 16,
     label: Annotated[int | None, typer.Option(help="The class, if it is known.")] = None,
@@ -164,7 +232,7 @@ def acquire(
     samples: Annotated[int, typer.Option(help="How many possible images to draw.", min=0, max=64)] = 4,
     seed: Seed = 0,
 ) -> None:
-    """Acquire one picture: which pixels to measure, the reconstruction, what is still uncertain, possible images."""
+    """Acquire pictures: which pixels to measure, the reconstruction, what is still uncertain, possible images."""
     from sensewise.acquire_image import acquire_image
 
     ensure_writable(folder)

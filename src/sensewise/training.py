@@ -118,6 +118,7 @@ class Run:
         )
         self.average = copy.deepcopy(objective.model).requires_grad_(False).eval()
         self.step, self.seconds = 0, 0.0
+        self.logged: dict[str, float] = {}
 
     @property
     def _checkpoint(self) -> Path:
@@ -177,12 +178,15 @@ class Run:
                 temporary.write_text("".join(kept))
 
     def log(self, **values: float) -> None:
+        self.logged = values
         with (self.folder / "log.jsonl").open("a") as file:
             file.write(json.dumps({"step": self.step, "seconds": round(self.seconds, 1), **values}) + "\n")
 
     def finish(self) -> None:
         """The averaged weights, ready for `load_prior`."""
-        self.config |= {"trained": {"steps": self.step, "minutes": round(self.seconds / 60, 1)}}
+        validation = {name: round(value, 4) for name, value in self.logged.items() if name != "loss"}
+        minutes = round(self.seconds / 60, 1)
+        self.config |= {"trained": {"steps": self.step, "minutes": minutes, "validation": validation}}
         save_run(self.folder, self.config, self.average)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from PIL import Image
 
-from sensewise.figures.style import HIDDEN, style, tinted
+from sensewise.figures.style import HIDDEN, name_of, style, tinted
 
 WRONG = mpl.colors.to_rgb("#ff7f0e")
 MEASURED = "#d1495b"
@@ -89,6 +89,17 @@ def marked(reconstruction: np.ndarray, target: np.ndarray, levels: int) -> np.nd
     return picture
 
 
+def read(arrays: dict[str, np.ndarray]) -> Film:
+    """The film from the arrays of a results file; `store` wrote it."""
+    return Film(*(arrays[f"film/{name}"] for name in ("target", "step", "probs", "entropy")))
+
+
+def store(film: Film) -> dict[str, np.ndarray]:
+    """A film as arrays of a results file."""
+    probs, entropy = film.probs.astype(np.float16), film.entropy.astype(np.float16)
+    return {"film/target": film.target, "film/step": film.step, "film/probs": probs, "film/entropy": entropy}
+
+
 def _panels(film: Film, frame: int, peak: float) -> list[np.ndarray]:
     heat = mpl.colormaps["magma"](film.entropy[frame].astype(float) / peak)[..., :3]
     x_hat = film.reconstruction[frame]
@@ -146,4 +157,35 @@ def sheet(film: Film, columns: int = 7) -> Figure:
                 axes.grid(False)
         for line, label in enumerate(("entropy", "measured", "reconstruction")):
             grid[line, 0].set_ylabel(label, fontsize=9)
+    return figure
+
+
+def examples(arrays: dict[str, np.ndarray], levels: int) -> Figure:
+    """What each method measured of a few images, and its reconstructions; wrong pixels orange for two levels.
+
+    Args:
+        arrays: `example/target` and `example/METHOD/STEPS/...`, as `example_arrays` writes them.
+    """
+    target = arrays["example/target"]  # (n, C, H, W)
+    places = [key.removesuffix("/observation") for key in arrays if key.endswith("/observation") and "example/" in key]
+    with style():
+        figure = Figure(figsize=(2.3 * len(target) + 1.6, 1.22 * (len(places) + 1)), layout="constrained")
+        grid = figure.subplots(len(places) + 1, 2 * len(target), squeeze=False)
+        for axes in grid.flat:
+            axes.set(xticks=[], yticks=[])
+            axes.grid(False)
+        for i, x in enumerate(target):
+            grid[0, 2 * i].imshow(rgb(x, levels), interpolation="nearest")
+            grid[0, 2 * i].set_title("target", fontsize=8, pad=2)
+            grid[0, 2 * i + 1].set_axis_off()
+            for line, place in enumerate(places, start=1):
+                observation, x_hat = arrays[f"{place}/observation"][i], arrays[f"{place}/reconstruction"][i]
+                wrong = int((x_hat != x).sum())
+                grid[line, 2 * i].imshow(seen(observation, levels), interpolation="nearest")
+                grid[line, 2 * i + 1].imshow(marked(x_hat, x, levels), interpolation="nearest")
+                grid[line, 2 * i + 1].set_title("exact" if wrong == 0 else f"{wrong} wrong", fontsize=8, pad=2)
+        for line, place in enumerate(places, start=1):
+            _, method, steps = place.split("/")
+            grid[line, 0].set_ylabel(name_of(method, int(steps)).replace(", ", ",\n"), fontsize=8)
+        figure.suptitle(f"{float(arrays['example/budget']):.0%} of the pixels measured", fontsize=11)
     return figure

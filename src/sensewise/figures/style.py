@@ -18,6 +18,7 @@ COLOURS = {
     "variable-density": "#b8860b",
     "probe-greedy": "#2a9d8f",
     "label-greedy": "#d1495b",
+    "greedy": "#d1495b",
     "variance-greedy": "#d1495b",
     "one-shot": "#3d5a98",
 }
@@ -26,6 +27,7 @@ LABELS = {
     "variable-density": "variable density",
     "probe-greedy": "probe + greedy",
     "label-greedy": "label-greedy",
+    "greedy": "greedy",
     "variance-greedy": "variance-greedy",
     "one-shot": "one-shot",
 }
