@@ -28,7 +28,7 @@ def world():
 def test_gymnasium_is_content(world, reward):
     env = gymnasium.make(NAME, reward=reward, render_mode="rgb_array", **world)
     check_env(env.unwrapped)
-    assert env.render().shape == (2, 2, 3)
+    assert env.unwrapped.render().shape == (2, 2, 3)
     env.close()
 
 

@@ -14,7 +14,7 @@ ARGUMENTS = {
     "quickstart.py": ([], "102 of 1024 pixels read"),
     "real_sensor.py": ([], "102 pixels read"),
     "own_data.py": (["--steps", "2", "--images", "40"], "report.html"),
-    "gym_agents.py": (["--images", "2", "--budget", "4"], "fewer wrong pixels"),
+    "gym_agents.py": (["--images", "2", "--budget", "0.005"], "fewer wrong pixels"),
 }
 needs_weights = {"quickstart.py", "real_sensor.py", "gym_agents.py"}
 

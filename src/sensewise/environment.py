@@ -1,6 +1,6 @@
 """Pixel acquisition as a Gymnasium environment, for agents that learn where to look.
 
-`sensewise/PixelAcquisition-v0`: an episode is one image and one budget, an action is the pixel to measure. The reward is
+`sensewise/PixelAcquisition-v0`: an episode is one image and one budget, an action is a pixel to measure. The reward is
 the fall in wrong pixels of the prior's reconstruction (`reward="errors"`) or in the prior's entropy
 (`reward="entropy"`), so an episode's return is what the whole budget has gained. Measuring a pixel again spends budget
 and gains nothing; `info["action_mask"]` says which pixels are left.
