@@ -1,35 +1,37 @@
 """A sensor in another process: the camera holds the picture, sensewise sees only the pixels that it asks for.
 
-The camera could as well be a microscope behind a serial port. All that crosses the wire is a list of pixels one way and
-their readings the other way, one line of JSON each.
+The camera could as well be a microscope behind a serial port: it knows nothing of sensewise. All that crosses the wire
+is a list of pixels one way and their readings the other way, one line of JSON each.
 """
 
 import json
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
-import torch
-
-import sensewise
-from sensewise.data import bundled_mnist
+import numpy as np
 
 
-def camera(number: int) -> None:
+def camera(scene: np.ndarray) -> None:
     """The other process: answers each line of pixels with a line of intensities in [0, 1]."""
-    tokens, _ = bundled_mnist()[slice(number, number + 1)]
-    scene = sensewise.dequantize(tokens, 2)[0, 0]
     for line in sys.stdin:
-        pixels = torch.tensor(json.loads(line))
+        pixels = np.array(json.loads(line))
         print(json.dumps(scene[pixels[:, 0], pixels[:, 1]].tolist()), flush=True)
 
 
-def main(number: int = 4) -> None:
+def measure(path: Path) -> None:
+    """This process: asks, reads, tells, until the budget is spent."""
+    import torch
+
+    import sensewise
+
     prior = sensewise.load_prior("mnist")
-    command = [sys.executable, __file__, "camera", str(number)]
+    session = sensewise.Session(prior, budget=0.1, steps=16, start="grid")
+    command = [sys.executable, __file__, str(path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        session = sensewise.Session(prior, budget=0.1, steps=16, start="grid")
         while (pixels := session.ask()) is not None:
             print(json.dumps(pixels.tolist()), file=process.stdin, flush=True)
             readings = torch.tensor(json.loads(process.stdout.readline()))
@@ -40,8 +42,18 @@ def main(number: int = 4) -> None:
         print("".join("#" if token == 2 else "." for token in row))
 
 
+def main(number: int = 4) -> None:
+    """Put a digit before the camera, then measure it."""
+    from sensewise.data import bundled_mnist
+
+    with tempfile.TemporaryDirectory() as folder:
+        tokens, _ = bundled_mnist()[slice(number, number + 1)]
+        np.save(Path(folder) / "scene.npy", tokens[0, 0].numpy() - 1)
+        measure(Path(folder) / "scene.npy")
+
+
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["camera"]:
-        camera(int(sys.argv[2]))
+    if len(sys.argv) == 2:
+        camera(np.load(sys.argv[1], allow_pickle=False))
     else:
         main()
