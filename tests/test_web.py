@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from sensewise.errors import CheckpointError, ConfigError
-from sensewise.record import STRATEGIES
+from sensewise.experiments.record import STRATEGIES
 from sensewise.web.app import HEADERS, MAX_BODY, create_app
 from sensewise.web.server import PORT, listen
 from sensewise.web.studio import KEPT, Order, Studio

@@ -96,8 +96,9 @@ class Acquisition:
         if start is not None:
             first = start(batch, k, self.generator) if callable(start) else start
             self._check_start(first, k)
-            self.next_step, self.pending = 0, first
-            self.sizes = masks.step_sizes(k - int(first[0].sum()), steps)
+            if taken := int(first[0].sum()):  # a fifth of a very small budget is nothing
+                self.next_step, self.pending = 0, first
+            self.sizes = masks.step_sizes(k - taken, steps)
         else:
             self.sizes = masks.step_sizes(k, steps)
 
@@ -198,10 +199,16 @@ class Session:
         if start not in probes:
             raise ConfigError(f"start {start!r} is not known: choose None, 'random' or 'grid'")
         self.prior = prior
-        self.settings = {"budget": budget, "steps": steps, "label": label, "score": score, "start": start, "seed": seed}
-        nothing = torch.full((1, channels, height, width), MASK)
-        labels = None if label is None else torch.tensor([label])
-        prior.check(nothing, labels)
+        nothing, labels = torch.full((1, channels, height, width), MASK), prior.known_label(label)
+        number = None if labels is None else int(labels)
+        self.settings = {
+            "budget": budget,
+            "steps": steps,
+            "label": number,
+            "score": score,
+            "start": start,
+            "seed": seed,
+        }
         self._loop = Acquisition(
             Greedy(prior, score),
             nothing,
@@ -240,13 +247,14 @@ class Session:
             )
         if read.is_floating_point() or read.is_complex() or read.dtype == torch.bool:
             raise SessionError("readings must be whole tokens; turn intensities into tokens with sensewise.quantize")
+        read = read.long()
         if not 1 <= int(read.min()) <= int(read.max()) <= self.prior.num_states:
             raise SessionError(
                 f"readings must be tokens 1..{self.prior.num_states}, got {int(read.min())}..{int(read.max())}; "
                 "turn intensities into tokens with sensewise.quantize"
             )
         observation = loop.observation.clone().view(channels, height * width)
-        observation[:, pixels] = read.long().view(len(pixels), channels).T
+        observation[:, pixels] = read.view(len(pixels), channels).T
         loop.tell(observation.view(1, channels, height, width))
 
     @property
@@ -287,13 +295,17 @@ class Session:
         tensors, metadata = read_tensors(Path(path))
         if "session" not in metadata:
             raise SessionError(f"{path} is not a saved session")
-        settings = json.loads(metadata["session"])
-        if settings.pop("prior") != fingerprint(prior):
+        try:
+            settings = json.loads(metadata["session"])
+            weights, next_step = settings.pop("prior"), settings.pop("next_step")
+            observation, step, generator = tensors["observation"], tensors["step"], tensors["generator"]
+        except (KeyError, TypeError, ValueError) as error:
+            raise SessionError(f"{path} is not a session that can be continued: {error!r}") from error
+        if weights != fingerprint(prior):
             raise SessionError(f"{path} was saved with another prior: load that one, or start a new session")
-        next_step = settings.pop("next_step")
         session = cls(prior, settings.pop("budget"), **settings)
         loop = session._loop
-        loop.observation, loop.step, loop.pending = tensors["observation"], tensors["step"], tensors.get("pending")
-        loop.generator.set_state(tensors["generator"])
+        loop.observation, loop.step, loop.pending = observation, step, tensors.get("pending")
+        loop.generator.set_state(generator)
         loop.next_step = next_step
         return session

@@ -13,11 +13,11 @@ from sensewise.data import bundled_mnist
 from sensewise.data.pictures import read_picture
 from sensewise.diffusion import sample
 from sensewise.errors import DataError
+from sensewise.experiments.record import record
 from sensewise.figures import film as pictures
 from sensewise.figures.film import Film
 from sensewise.figures.style import save
 from sensewise.priors import Prior
-from sensewise.record import record
 from sensewise.tokens import quantize
 
 
@@ -76,7 +76,7 @@ def _acquire_one(
     samples: int,
     seed: int,
 ) -> str:
-    x, labels = read_source(source, prior), None if label is None else torch.tensor([label])
+    x, labels = read_source(source, prior), prior.known_label(label)
     film = record(prior, "greedy", x, labels, budget, steps=steps, seed=seed)
     last, levels = film.steps, film.levels
     mask = film.mask(last)
@@ -101,7 +101,11 @@ def _possible(prior: Prior, film: Film, labels: Tensor | None, samples: int, see
     """Images that agree with what was measured, side by side, as PNG."""
     y = torch.from_numpy(film.observation(film.steps).astype(np.int64))[None]
     drawn = sample(prior, y, labels, torch.Generator().manual_seed(seed), samples=samples)[:, 0]  # (samples, C, H, W)
-    return pictures.png(np.concatenate([pictures.rgb(x.numpy(), film.levels) for x in drawn], axis=1))
+    framed = [
+        np.pad(pictures.rgb(x.numpy(), film.levels), ((1, 1), (1, 1), (0, 0)), constant_values=0.5) for x in drawn
+    ]
+    sheet = np.concatenate(framed, axis=1)  # (H + 2, samples (W + 2), 3)
+    return pictures.png(sheet, side=4 * sheet.shape[1])
 
 
 def _npy(values: np.ndarray) -> bytes:

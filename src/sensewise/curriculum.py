@@ -13,7 +13,7 @@ from torch import Generator, Tensor
 from sensewise import information, masks
 from sensewise.acquire import acquire
 from sensewise.data.images import Images
-from sensewise.diffusion import cross_entropy
+from sensewise.diffusion import AbsorbingProcess, cross_entropy
 from sensewise.errors import ConfigError
 from sensewise.metrics import errors
 from sensewise.policies import Greedy, Score
@@ -32,7 +32,7 @@ class Curriculum:
 
     Attributes:
         survival_power: random masks keep a fraction `u ** survival_power` of the pixels, u uniform; 3 puts half of
-            them below one pixel in eight.
+            them below one pixel in eight. 0 draws the timestep uniformly instead, as the paper does.
         unknown_label: the fraction of images shown without their label.
         on_policy: the fraction of a batch that follows the greedy policy.
         max_budget: the largest budget of a greedy trajectory.
@@ -58,6 +58,8 @@ class Curriculum:
     relative: bool = False
 
     def __post_init__(self) -> None:
+        if self.survival_power < 0:
+            raise ConfigError(f"survival_power must be at least 0, got {self.survival_power}")
         for name in ("unknown_label", "on_policy", "probe"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ConfigError(f"{name} must lie between 0 and 1, got {getattr(self, name)}")
@@ -68,8 +70,13 @@ class Curriculum:
 
 
 def random_masks(batch: int, num_actions: int, power: float, generator: Generator) -> Tensor:
-    """Independent pixels, each image with its own survival `u ** power`."""
-    survival = torch.rand(batch, 1, generator=generator) ** power
+    """Independent pixels, each image with its own survival: `u ** power`, or that of a uniform timestep for power 0."""
+    survival = torch.rand(batch, 1, generator=generator)
+    if power > 0:
+        survival = survival**power
+    else:
+        process = AbsorbingProcess()
+        survival = process.survival((survival * process.timesteps).long() + 1)
     return torch.rand(batch, num_actions, generator=generator) < survival
 
 

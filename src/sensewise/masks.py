@@ -20,7 +20,7 @@ def count(budget: float | int, num_actions: int) -> int:
         num_actions: `K`.
     """
     allowed = f"a fraction between 0 and 1 (such as 0.1) or a count from 2 to {num_actions - 1}"
-    if isinstance(budget, bool) or not isinstance(budget, int | float) or not math.isfinite(budget):
+    if isinstance(budget, bool) or not isinstance(budget, int | float) or budget != budget:
         raise BudgetError(f"budget {budget!r} is not a number: give {allowed}")
     if 0 < budget < 1:
         k = round(budget * num_actions)
@@ -29,7 +29,7 @@ def count(budget: float | int, num_actions: int) -> int:
         return k
     if isinstance(budget, int) and 2 <= budget < num_actions:
         return budget
-    raise BudgetError(f"budget {budget:g} is not possible: give {allowed}")
+    raise BudgetError(f"budget {budget} is not possible: give {allowed}")
 
 
 def step_sizes(total: int, steps: int) -> list[int]:

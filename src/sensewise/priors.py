@@ -5,6 +5,7 @@ distribution over the N data states; observed sites are certain, so their entrop
 depends on the other images of the batch.
 """
 
+import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
@@ -64,12 +65,26 @@ class Prior(nn.Module, ABC):
             return torch.full((len(y),), UNKNOWN)
         if label.shape != y.shape[:1]:
             raise DataError(f"one label per image is needed, shape ({len(y)},), got {tuple(label.shape)}")
-        classes = 0 if self.num_labels is None else self.num_labels
-        if label.numel() and not UNKNOWN <= int(label.min()) <= int(label.max()) < classes:
-            wrong = int(label.min()) if int(label.min()) < UNKNOWN else int(label.max())
-            allowed = f"0..{classes - 1}" if classes else "none (this prior takes no labels)"
-            raise DataError(f"label {wrong} is not possible: allowed are {allowed}; leave it out if it is not known")
+        if label.is_floating_point() or label.is_complex() or label.dtype == torch.bool:
+            raise DataError(f"labels must be whole numbers, got {label.dtype}")
+        for value in (int(label.min()), int(label.max())) if label.numel() else ():
+            if value != UNKNOWN:
+                self.known_label(value)
         return label
+
+    def known_label(self, label: int | None) -> Tensor | None:
+        """The label of one image as a tensor `(1,)`, None if it is not known; refuses one that is not a class."""
+        if label is None:
+            return None
+        classes = self.num_labels or 0
+        allowed = f"0..{classes - 1}" if classes else "none (this prior takes no labels)"
+        try:
+            number = operator.index(label)
+        except TypeError as error:
+            raise DataError(f"label {label!r} is not a whole number: allowed are {allowed}") from error
+        if not 0 <= number < classes:
+            raise DataError(f"label {number} is not possible: allowed are {allowed}; leave it out if it is not known")
+        return torch.tensor([number])
 
     @torch.inference_mode()
     def read(self, function: Callable[[Tensor], Tensor], y: Tensor, label: Tensor | None, chunk: int = 128) -> Tensor:

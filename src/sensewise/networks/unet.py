@@ -76,6 +76,8 @@ class UNet(nn.Module):
         super().__init__()
         if len(widths) != len(blocks):
             raise ValueError(f"widths and blocks must have one entry per resolution, got {widths} and {blocks}")
+        if min(patch, embedding, *widths, *blocks) < 1:
+            raise ValueError(f"sizes must be at least 1, got {widths=}, {blocks=}, {patch=}, {embedding=}")
         self.channels, self.num_states, self.patch = channels, num_states, patch
         self.multiple = patch * 2 ** (len(widths) - 1)  # image sides must be divisible by this
         self.condition = Condition(num_labels, embedding)

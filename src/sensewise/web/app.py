@@ -25,9 +25,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sensewise import __version__
 from sensewise.errors import DataError, SensewiseError
+from sensewise.experiments.record import STRATEGIES
 from sensewise.figures import film as pictures
 from sensewise.figures.film import Film
-from sensewise.record import STRATEGIES
 from sensewise.web.studio import Order, Studio
 
 MAX_BODY = 1_000_000  # bytes

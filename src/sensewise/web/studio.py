@@ -17,9 +17,9 @@ from sensewise.checkpoint import ASSETS, load_prior, read_json
 from sensewise.data import Images
 from sensewise.data.catalog import CATALOG, Entry
 from sensewise.errors import CheckpointError, ConfigError, DataError
+from sensewise.experiments.record import record
 from sensewise.figures.film import Film
 from sensewise.priors import Prior
-from sensewise.record import record
 
 KEPT = 32  # recorded acquisitions in memory, for pixels and downloads
 AT_ONCE = 2  # acquisitions that run at the same time; others wait their turn
@@ -148,7 +148,7 @@ class Studio:
         if (order.image is None) == (order.tokens is None):
             raise DataError("give either the number of a bundled image or the tokens of a drawn one")
         x = exhibit.image(order.image) if order.image is not None else exhibit.drawn(order.tokens or b"")
-        label = None if order.label is None else torch.tensor([order.label])
+        label = exhibit.prior.known_label(order.label)
         with self._turns:
             film = record(exhibit.prior, order.policy, x, label, order.budget, steps=order.steps, seed=order.seed)
         with self._lock:

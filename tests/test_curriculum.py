@@ -1,0 +1,158 @@
+import pytest
+import torch
+
+from conftest import make_absorbing, seeded
+from sensewise.curriculum import Curriculum, PriorObjective, Rollouts, _lowest, random_masks
+from sensewise.errors import ConfigError
+from sensewise.information import entropy, per_pixel
+from sensewise.priors import UNKNOWN
+from sensewise.tokens import MASK
+
+GREEDY = Curriculum(on_policy=1.0, min_steps=2, max_steps=6, max_budget=0.5, probe=0.5)
+
+
+def fresh_rollouts(batch=40, actions=64):
+    rollouts = Rollouts(batch, actions, GREEDY)
+    rollouts.restart_finished(torch.arange(batch), seeded())
+    return rollouts
+
+
+def test_every_step_measures_its_share_and_nothing_twice():
+    rollouts = fresh_rollouts()
+    generator = seeded(1)
+    for _ in range(6):
+        before, left = rollouts.mask.clone(), rollouts.left.clone()
+        scores = torch.rand(40, 64, generator=generator)
+        rollouts.advance(scores)
+        new = rollouts.mask & ~before
+        assert not (before & ~rollouts.mask).any()
+        assert (new.sum(1) == torch.minimum(rollouts.per_step, (~before).sum(1))).all()
+        worst_taken = scores.masked_fill(~new, 2).amin(1)
+        best_left = scores.masked_fill(rollouts.mask, -2).amax(1)
+        assert (worst_taken > best_left).all()
+        assert torch.equal(rollouts.left, left - 1)
+
+
+def test_new_trajectories():
+    rollouts = fresh_rollouts(400)
+    assert ((rollouts.left >= 2) & (rollouts.left <= 6)).all()
+    probed = rollouts.mask.any(1).float().mean().item()
+    assert 0.2 < probed <= 0.6
+    total = rollouts.per_step * rollouts.left
+    assert (total >= 2).all()
+    assert total.max() <= 64 * 0.5 + 2 + 6
+    assert 0.85 < rollouts.known.float().mean() < 0.95
+
+
+def test_only_finished_trajectories_are_replaced():
+    rollouts = fresh_rollouts()
+    rollouts.mask[:] = True
+    rollouts.left[::2], rollouts.left[1::2] = -1, 0
+    rollouts.restart_finished(torch.full((40,), 99), seeded(2))
+    assert (rollouts.index[::2] == 99).all()
+    assert (rollouts.mask[::2].sum(1) < 16).all()
+    assert (rollouts.left[::2] > 0).all()
+    assert rollouts.index[1::2].tolist() == list(range(1, 40, 2))
+    assert rollouts.mask[1::2].all()
+    assert (rollouts.left[1::2] == 0).all()
+
+
+def test_state_round_trip():
+    one, two = fresh_rollouts(), Rollouts(40, 64, GREEDY)
+    two.load_state({name: tensor.clone() for name, tensor in one.state().items()})
+    scores = torch.rand(40, 64, generator=seeded(3))
+    for rollouts in (one, two):
+        rollouts.advance(scores)
+        rollouts.restart_finished(torch.arange(40), seeded(4))
+    assert all(torch.equal(one.state()[name], two.state()[name]) for name in one.state())
+
+
+def test_lowest():
+    values = torch.tensor([[3.0, 1.0, 2.0], [torch.inf, 5.0, torch.inf]])
+    assert _lowest(values, torch.tensor([2, 2])).tolist() == [[False, True, True], [False, True, False]]
+    assert not _lowest(values, torch.tensor([0, 0])).any()
+
+
+@pytest.mark.parametrize(("power", "mean"), [(1.0, 1 / 2), (3.0, 1 / 4), (0.0, 0.63)])
+def test_random_masks_have_their_mean_survival(power, mean):
+    drawn = random_masks(4000, 64, power, seeded())
+    assert drawn.float().mean().item() == pytest.approx(mean, abs=0.02)
+    assert drawn.float().mean(1).std() > 0.2
+
+
+def objective(images, curriculum=GREEDY, prior=None, batch_size=8):
+    prior = prior or make_absorbing()
+    return PriorObjective(prior.requires_grad_(True), images, images, curriculum, batch_size)
+
+
+@pytest.mark.parametrize("on_policy", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("relative", [False, True])
+def test_loss_has_a_gradient(tiny_digits, on_policy, relative):
+    chosen = Curriculum(on_policy=on_policy, min_steps=2, max_steps=6, relative=relative)
+    one = objective(tiny_digits, chosen)
+    loss = one.loss(one.model, 0, seeded())
+    loss.backward()
+    assert loss.isfinite()
+    assert loss > 0
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in one.model.parameters())
+
+
+def observed(images, monkeypatch, curriculum, steps=1):
+    """What the prior was shown in each step: observations and labels."""
+    one, shown = objective(images, curriculum), []
+    predict = one.model.predict
+    monkeypatch.setattr(one.model, "predict", lambda y, label, t: shown.append((y, label)) or predict(y, label, t))
+    for step in range(steps):
+        one.loss(one.model, step, seeded(step))
+    return shown
+
+
+def test_trajectories_follow_the_priors_own_entropy(tiny_digits, monkeypatch):
+    chosen = Curriculum(on_policy=1.0, min_steps=6, max_steps=6, max_budget=0.5, probe=0.0)
+    (first, label), (second, _) = observed(tiny_digits, monkeypatch, chosen, steps=2)
+    assert (first == MASK).all()
+    scores = per_pixel(entropy(make_absorbing()(first, label)))  # (B, K)
+    new = (second != MASK).flatten(1)
+    assert (new.sum(1) >= 1).all()
+    assert (scores.masked_fill(~new, 9).amin(1) >= scores.masked_fill(new, -9).amax(1)).all()
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_unknown_labels(tiny_digits, monkeypatch, share):
+    chosen = Curriculum(on_policy=0.5, min_steps=2, max_steps=4, unknown_label=share)
+    ((_, label),) = observed(tiny_digits, monkeypatch, chosen)
+    assert (label == UNKNOWN).all() == (share == 1.0)
+    assert (label == UNKNOWN).any() == (share == 1.0)
+
+
+def test_loss_falls_on_a_tiny_problem(tiny_digits):
+    one = objective(tiny_digits.first(4), Curriculum(on_policy=0.5, min_steps=2, max_steps=6), batch_size=16)
+    optimizer = torch.optim.Adam(one.model.parameters(), lr=0.01)
+    losses = []
+    for step in range(80):
+        optimizer.zero_grad()
+        loss = one.loss(one.model, step, seeded(step))
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert sum(losses[-20:]) < 0.6 * sum(losses[:20])
+
+
+def test_validation_names_its_numbers(mnist, digits):
+    one = PriorObjective(mnist, digits.first(2), digits.first(2), Curriculum(), 2)
+    values = one.validate(mnist)
+    assert set(values) == {
+        *(f"random_nats_{s}" for s in (0.05, 0.1, 0.3)),
+        *(f"greedy_errors_{s}" for s in (0.05, 0.1, 0.2)),
+    }
+    assert values == one.validate(mnist)
+    assert values["random_nats_0.05"] > values["random_nats_0.3"] > 0
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"on_policy": 1.5}, {"probe": -0.1}, {"unknown_label": 2}, {"max_budget": 0}, {"min_steps": 9, "max_steps": 8}],
+)
+def test_impossible_settings(wrong):
+    with pytest.raises(ConfigError, match=next(iter(wrong))):
+        Curriculum(**wrong)

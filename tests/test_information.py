@@ -1,0 +1,77 @@
+import math
+
+import pytest
+import torch
+
+from conftest import make_empirical, seeded
+from sensewise.information import entropy, observed_pixels, per_pixel, variance, whole_image
+from sensewise.tokens import MASK, observe
+
+
+@pytest.mark.parametrize("states", [2, 3, 8])
+def test_entropy_bounds(states):
+    uniform = torch.full((states,), 1 / states).log()
+    assert entropy(uniform).item() == pytest.approx(math.log(states))
+    certain = torch.full((states,), -torch.inf)
+    certain[1] = 0.0
+    assert entropy(certain).item() == 0
+    anything = entropy(torch.randn(500, states, generator=seeded()).log_softmax(-1))
+    assert ((anything > 0) & (anything <= math.log(states) + 1e-6)).all()
+
+
+def test_variance_by_hand():
+    probs = torch.tensor([[0.5, 0.0, 0.5], [0.0, 1.0, 0.0], [0.2, 0.3, 0.5]])
+    torch.testing.assert_close(
+        variance(probs.log()), torch.tensor([0.25, 0.0, 0.2 * 0.65**2 + 0.3 * 0.15**2 + 0.5 * 0.35**2])
+    )
+
+
+def image_entropy(consistent):
+    """H(C) of the uniform distribution over a list of images that may hold the same one twice."""
+    _, counts = torch.unique(consistent.flatten(1), dim=0, return_counts=True)
+    probs = counts.double() / counts.sum()
+    return -(probs * probs.log()).sum().item()
+
+
+@pytest.mark.parametrize("channels", [1, 2])
+def test_information_gain_is_the_entropy_of_the_pixel(channels):
+    """I(C; Y_i | y) = H(C | y) - E[H(C | y, Y_i)], by brute force over the images of the prior."""
+    prior = make_empirical(count=14, shape=(channels, 3, 3), num_states=3, labels=None)
+    x = prior.images[:1]
+    mask = torch.zeros(1, 9, dtype=torch.bool)
+    mask[0, 4] = True
+    y = observe(x, mask)
+    consistent = prior.images[(prior.images[:, :, 1, 1] == x[:, :, 1, 1]).all(1)]
+    assert len(consistent) > 1
+    sites = entropy(prior(y))
+    for i in range(9):
+        for channel in range(channels):
+            values = consistent[:, channel].flatten(1)[:, i]
+            remaining = sum(
+                (values == v).double().mean().item() * image_entropy(consistent[values == v]) for v in values.unique()
+            )
+            gain = image_entropy(consistent) - remaining
+            assert sites[0, channel].flatten()[i].item() == pytest.approx(gain, abs=1e-5)
+
+
+def test_per_pixel_adds_channels_in_raster_order():
+    sites = torch.arange(12.0).view(1, 2, 2, 3)
+    assert per_pixel(sites).tolist() == [[6, 8, 10, 12, 14, 16]]
+
+
+def test_surrogates(absorbing):
+    y = torch.full((2, 1, 8, 8), MASK)
+    log_probs = absorbing.predict(y, absorbing.check(y, None), None)
+    sites = entropy(log_probs)
+    torch.testing.assert_close(whole_image(log_probs), sites.mean((1, 2, 3)))
+    mask = torch.zeros(2, 64, dtype=torch.bool)
+    mask[0, [3, 17]] = True
+    found = observed_pixels(log_probs, mask)
+    torch.testing.assert_close(found[0], (sites[0, 0, 0, 3] + sites[0, 0, 2, 1]) / 2)
+    assert found[1] == 0
+
+
+def test_observed_pixels_is_a_mean_over_channels_too():
+    log_probs = torch.full((1, 3, 1, 2, 2), 0.5).log()
+    found = observed_pixels(log_probs, torch.tensor([[True, False]]))
+    assert found.item() == pytest.approx(math.log(2))

@@ -1,0 +1,120 @@
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conftest import seeded
+from sensewise import masks
+from sensewise.errors import BudgetError
+
+shapes = st.tuples(st.integers(1, 12), st.integers(1, 12))
+
+
+@st.composite
+def shape_and_count(draw):
+    height, width = draw(shapes)
+    return (height, width), draw(st.integers(1, height * width))
+
+
+@given(shape_and_count(), st.integers(1, 3), st.integers(0, 2**32))
+def test_every_mask_spends_exactly_its_budget(case, batch, seed):
+    shape, k = case
+    size = shape[0] * shape[1]
+    drawn = {
+        "random": masks.random(batch, size, k, seeded(seed)),
+        "variable density": masks.variable_density(batch, shape, k, seeded(seed)),
+        "jittered grid": masks.jittered_grid(batch, shape, k, seeded(seed)),
+        "on budget": masks.sample_on_budget(torch.randn(batch, size, generator=seeded(seed)), k, seeded(seed)),
+        "top k": masks.top_k(torch.zeros(batch, size), k),
+    }
+    for name, mask in drawn.items():
+        assert mask.dtype == torch.bool, name
+        assert mask.shape == (batch, size), name
+        assert (mask.sum(1) == k).all(), name
+
+
+@given(shape_and_count(), st.integers(0, 2**32))
+def test_jittered_grid_has_one_pixel_in_each_cell(case, seed):
+    shape, k = case
+    mask = masks.jittered_grid(2, shape, k, seeded(seed)).view(2, *shape)
+    covered = torch.zeros(shape, dtype=torch.int64)
+    for top, left, rows, columns in masks._grid_cells(shape, k).tolist():
+        cell = (slice(top, top + rows), slice(left, left + columns))
+        covered[cell] += 1
+        assert (mask[:, *cell].flatten(1).sum(1) == 1).all()
+    assert (covered == 1).all()
+
+
+def test_jittered_grid_moves_within_its_cells():
+    drawn = masks.jittered_grid(200, (8, 8), 4, seeded())
+    assert drawn.any(0).all()
+
+
+@pytest.mark.parametrize(("budget", "size", "expected"), [(0.1, 1024, 102), (0.05, 1024, 51), (0.5, 3, 2), (7, 64, 7)])
+def test_count_is_the_rounded_share(budget, size, expected):
+    assert masks.count(budget, size) == expected
+
+
+@pytest.mark.parametrize(
+    "budget",
+    [0, 1, 1.0, 1.5, -1, -0.1, 64, 65, 2.0, "ten", None, True, float("nan"), float("inf"), 1e-9, 10**400],
+    ids=lambda budget: str(budget)[:8],
+)
+def test_impossible_budgets_are_refused(budget):
+    with pytest.raises(BudgetError, match="fraction between 0 and 1"):
+        masks.count(budget, 64)
+
+
+@given(st.integers(1, 300), st.data())
+def test_step_sizes_are_even_and_add_up(total, data):
+    steps = data.draw(st.integers(1, total))
+    sizes = masks.step_sizes(total, steps)
+    assert len(sizes) == steps
+    assert sum(sizes) == total
+    assert max(sizes) - min(sizes) <= 1
+
+
+@pytest.mark.parametrize("steps", [0, -1, 11, 1.0, "two", True, None])
+def test_impossible_steps_are_refused(steps):
+    with pytest.raises(BudgetError, match="steps"):
+        masks.step_sizes(10, steps)
+
+
+def test_top_k_takes_the_highest():
+    mask = masks.top_k(torch.tensor([[0.0, 3.0, -1.0, 2.0], [9.0, -9.0, 8.0, 0.0]]), 2)
+    assert mask.tolist() == [[False, True, False, True], [True, False, True, False]]
+
+
+def test_random_masks_are_uniform():
+    share = masks.random(4000, 10, 3, seeded()).float().mean(0)
+    assert (share - 0.3).abs().max() < 0.04
+
+
+def test_sampling_on_budget_takes_a_certain_set_whole():
+    logits = torch.full((200, 12), -40.0)
+    logits[:, ::3] = 40.0
+    mask = masks.sample_on_budget(logits, 4, seeded())
+    assert mask[:, ::3].all()
+
+
+def test_sampling_on_budget_keeps_bernoulli_probabilities():
+    probs = torch.linspace(0.05, 0.95, 400)
+    mask = masks.sample_on_budget(probs.logit().expand(2000, -1), round(float(probs.sum())), seeded())
+    assert (mask.float().mean(0) - probs).abs().max() < 0.06
+
+
+def test_variable_density_decays_from_the_centre():
+    share = masks.variable_density(3000, (9, 9), 9, seeded()).float().mean(0).view(9, 9)
+    rings = torch.stack([share[4, 4], share[4, 6], share[4, 8], share[8, 8]])
+    assert (rings.diff() < 0).all()
+    assert (share - share.T).abs().max() < 0.06
+    narrow = masks.variable_density(500, (9, 9), 9, seeded(), sigma=0.2).float().mean(0).view(9, 9)
+    assert narrow[4, 4] > share[4, 4]
+
+
+def test_noises_have_their_distributions():
+    gumbel = masks.gumbel((200_000,), seeded())
+    assert abs(gumbel.mean().item() - 0.5772) < 0.02
+    logistic = masks.logistic((200_000,), seeded())
+    assert logistic.isfinite().all()
+    assert abs((logistic < 1).float().mean().item() - torch.tensor(1.0).sigmoid().item()) < 0.005

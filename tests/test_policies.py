@@ -1,0 +1,85 @@
+import pytest
+import torch
+
+from conftest import make_absorbing, random_tokens, seeded
+from sensewise import masks
+from sensewise.errors import ConfigError
+from sensewise.information import entropy, per_pixel, variance
+from sensewise.policies import Greedy, Random, VariableDensity, grid_probe, random_probe
+from sensewise.sensors import PixelSensor, Side
+
+POLICIES = {
+    "random": Random,
+    "variable-density": lambda: VariableDensity((8, 8)),
+    "entropy": lambda: Greedy(make_absorbing()),
+    "variance": lambda: Greedy(make_absorbing(), "variance"),
+}
+
+
+@pytest.fixture(params=POLICIES)
+def policy(request):
+    return POLICIES[request.param]()
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_scores(policy, batch):
+    mask = masks.random(batch, 64, 20, seeded())
+    observation = PixelSensor(random_tokens((batch, 1, 8, 8)))(mask)
+    side = Side(label=torch.arange(batch))
+    scores = policy.scores(observation, mask, side, seeded())
+    assert scores.shape == (batch, 64)
+    assert scores.isfinite().all()
+    assert torch.equal(scores, policy.scores(observation, mask, side, seeded()))
+
+
+def test_no_generator_means_seed_zero(policy):
+    mask = torch.zeros(1, 64, dtype=torch.bool)
+    observation = torch.zeros(1, 1, 8, 8, dtype=torch.int64)
+    without = policy.scores(observation, mask, Side())
+    assert torch.equal(without, policy.scores(observation, mask, Side(), seeded(0)))
+
+
+def test_random_policies_draw_anew():
+    mask, observation = torch.zeros(1, 64, dtype=torch.bool), torch.zeros(1, 1, 8, 8)
+    for policy in (Random(), VariableDensity((8, 8))):
+        generator = seeded()
+        first, second = (policy.scores(observation, mask, Side(), generator) for _ in range(2))
+        assert not torch.equal(first, second)
+
+
+@pytest.mark.parametrize(("score", "measure"), [("entropy", entropy), ("variance", variance)])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_greedy_adds_up_the_channels(score, measure, channels):
+    prior = make_absorbing(shape=(channels, 8, 8), num_states=4)
+    y = torch.zeros(2, channels, 8, 8, dtype=torch.int64)
+    label = torch.tensor([3, 4])
+    found = Greedy(prior, score).scores(y, torch.zeros(2, 64, dtype=torch.bool), Side(label=label))
+    torch.testing.assert_close(found, per_pixel(measure(prior(y, label))))
+    assert not torch.allclose(found[0], found[1])
+
+
+def test_entropy_and_variance_differ():
+    prior = make_absorbing(num_states=4)
+    y, mask = torch.zeros(1, 1, 8, 8, dtype=torch.int64), torch.zeros(1, 64, dtype=torch.bool)
+    by_entropy, by_variance = (Greedy(prior, score).scores(y, mask, Side()) for score in ("entropy", "variance"))
+    assert not torch.equal(by_entropy.argsort(), by_variance.argsort())
+
+
+def test_unknown_score():
+    with pytest.raises(ConfigError, match="entropy, variance"):
+        Greedy(make_absorbing(), "energy")
+
+
+@pytest.mark.parametrize("probe", [random_probe(64), grid_probe((8, 8))])
+def test_probes_take_a_fifth_of_the_budget(probe):
+    first = probe(3, 20, seeded())
+    assert first.shape == (3, 64)
+    assert (first.sum(1) == 4).all()
+    assert not torch.equal(first[0], first[1])
+
+
+def test_variable_density_prefers_the_centre():
+    policy = VariableDensity((9, 9), sigma=0.3)
+    scores = policy.scores(torch.empty(0), torch.zeros(500, 81, dtype=torch.bool), Side(), seeded()).mean(0)
+    assert scores.argmax() == 40
+    assert scores[0] < scores[20] < scores[40]
