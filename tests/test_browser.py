@@ -47,7 +47,7 @@ def visit(browser, address):
 
     def visit(query="", width=1280, scheme="light"):
         context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
-        context.set_default_timeout(20_000)
+        context.set_default_timeout(60_000)
         contexts.append(context)
         page = context.new_page()
         page.on("pageerror", lambda error: problems.append(str(error)))

@@ -199,7 +199,7 @@ def test_arrays_that_are_refused(tmp_path, array, words):
 
 def test_a_damaged_data_set_is_one_sentence(tmp_path):
     import_images(write_folder(tmp_path / "pictures", 20), tmp_path / "data", size=24)
-    (tmp_path / "data" / "images.npz").write_bytes(b"PK broken")
+    (tmp_path / "data" / "images.npz").write_bytes(b"PK\x03\x04 broken")
     with pytest.raises(DataError, match="not a complete data set"):
         load_imported(tmp_path / "data", "train")
     with pytest.raises(DataError, match="holds no data set"):

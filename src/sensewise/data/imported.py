@@ -174,7 +174,7 @@ def load_imported(folder: Path, split: str) -> Images:
         raise DataError(f"{folder} holds no data set: make one with `sensewise data import`")
     try:
         about = read_json(folder / "dataset.json")
-        with np.load(folder / "images.npz", allow_pickle=False) as file:
+        with (folder / "images.npz").open("rb") as stream, np.load(stream, allow_pickle=False) as file:
             tokens, labels = file["tokens"], file["labels"]
         counts = [about["counts"][name] for name in SPLITS]
         first = sum(counts[: SPLITS.index(split)])

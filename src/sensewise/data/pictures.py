@@ -77,12 +77,10 @@ def read_array(path: Path) -> tuple[np.ndarray, np.ndarray | None]:
     An `.npz` file holds `images` and, if they are known, `labels`.
     """
     try:
-        if path.suffix == ".npy":
-            parts = {"images": np.load(path, allow_pickle=False)}
-        else:
-            with np.load(path, allow_pickle=False) as file:
-                parts = dict(file)
-    except (OSError, ValueError, EOFError, TypeError, AttributeError, zipfile.BadZipFile) as error:
+        with path.open("rb") as stream:  # NumPy leaves a damaged file open
+            found = np.load(stream, allow_pickle=False)
+            parts = {"images": found} if isinstance(found, np.ndarray) else dict(found)
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise DataError(f"{path} is not an array that can be read: {error}") from error
     if "images" not in parts:
         raise DataError(f"{path} holds {', '.join(parts) or 'nothing'}: the array must be called images")
