@@ -24,8 +24,8 @@ LAYERS = [
     ["__init__", "curriculum", "generator_objective", "loupe"],
     ["train_prior", "train_generator", "train_loupe", "mri"],
     ["train_mask_state"],
-    ["experiments"],
-    ["acquire_image", "report_one_shot", "report_mri"],
+    ["experiments", "environment", "card"],
+    ["acquire_image", "report_one_shot", "report_mri", "web"],
     ["report", "cli_mri"],
     ["cli"],
 ]

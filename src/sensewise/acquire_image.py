@@ -1,46 +1,34 @@
-"""`sensewise acquire`: one picture from a file, acquired greedily, with everything a person wants to see of it."""
+"""`sensewise acquire`: pictures from files, acquired greedily, with everything a person wants to see of them."""
 
+import io
 from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 from torch import Tensor
 
-from sensewise.checkpoint import atomic, load_prior, write_json
+from sensewise.checkpoint import load_prior, write_json
 from sensewise.data import bundled_mnist
+from sensewise.data.pictures import read_picture
 from sensewise.diffusion import sample
 from sensewise.errors import DataError
-from sensewise.experiments.examples import story_arrays
-from sensewise.figures import pixels
+from sensewise.experiments.record import record
+from sensewise.figures import film as pictures
+from sensewise.figures.film import Film
 from sensewise.figures.style import save
 from sensewise.priors import Prior
 from sensewise.tokens import quantize
 
-MAX_PIXELS = 16_000_000
 
-
-def read_picture(path: Path, prior: Prior) -> Tensor:
-    """A grey picture as tokens `(1, 1, H, W)`, scaled to the prior's size."""
-    channels, height, width = prior.shape
-    if channels != 1:
-        raise DataError("this prior is for colour images, which this command does not read yet")
-    try:
-        with Image.open(path) as picture:
-            if picture.width * picture.height > MAX_PIXELS:
-                raise DataError(
-                    f"{path} has {picture.width} x {picture.height} pixels; at most {MAX_PIXELS:,} are read"
-                )
-            grey = picture.convert("L")
-    except DataError:
-        raise
-    except FileNotFoundError as error:
-        raise DataError(f"{path} does not exist") from error
-    except (UnidentifiedImageError, OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise DataError(f"{path} is not a picture that can be read: {error}") from error
-    if grey.size != (width, height):
-        grey = grey.resize((width, height), Image.Resampling.BOX)
-    return quantize(torch.from_numpy(np.asarray(grey).copy()).float() / 255, prior.num_states)[None, None]
+def read_source(source: str, prior: Prior) -> Tensor:
+    """A picture file, or `digit:N` for a bundled digit, as tokens `(1, C, H, W)` of the prior's size."""
+    if not source.startswith("digit:"):
+        return quantize(read_picture(Path(source), prior.shape), prior.num_states)[None]
+    number = source.removeprefix("digit:")
+    if not number.isdecimal() or len(number) > 4:
+        raise DataError(f"digit:{number} is not possible: give digit:0 to digit:2559")
+    return bundled_mnist(int(number) + 1)[slice(int(number), int(number) + 1)][0]
 
 
 def acquire_image(
@@ -53,45 +41,74 @@ def acquire_image(
     samples: int,
     seed: int,
 ) -> str:
-    """Acquire one picture and write mask, reconstruction, uncertainty, possible images, figure and animation.
+    """Acquire one picture, or every picture of a folder, and write what came of it.
+
+    Mask, reconstruction, uncertainty, possible images, figure and animation go into `folder`, those of a folder of
+    pictures into one folder each.
 
     Returns:
         A sentence that says how it went.
     """
     prior = load_prior(prior_name)
-    if source.startswith("digit:"):
-        number = source.removeprefix("digit:")
-        if not number.isdecimal() or len(number) > 4:
-            raise DataError(f"digit:{number} is not possible: give digit:0 to digit:2559")
-        x = bundled_mnist(int(number) + 1)[slice(int(number), int(number) + 1)][0]
-    else:
-        x = read_picture(Path(source), prior)
-    labels = prior.known_label(label)
-    arrays = story_arrays(prior, x, labels, budget, steps)
-    story = pixels.read_story(arrays)
-    mask = story.observation[-1] > 0
-    with atomic(folder / "mask.npy") as temporary, temporary.open("wb") as file:
-        np.save(file, mask, allow_pickle=False)
-    levels = prior.num_states - 1
-    _write_grey(folder / "mask.png", mask * 255)
-    _write_grey(folder / "reconstruction.png", (story.reconstruction[-1] - 1.0) * 255 / levels)
-    with atomic(folder / "uncertainty.npy") as temporary, temporary.open("wb") as file:
-        np.save(file, story.entropy[-1], allow_pickle=False)
-    save(pixels.step_by_step(story, sorted({round(i * steps / 6) for i in range(7)})), folder / "steps.png")
-    save(pixels.animation(story), folder / "animation.gif")
+    if not Path(source).is_dir():
+        return f"{_acquire_one(prior, source, budget, steps, label, folder, samples, seed)}: see {folder}"
+    suffixes = set(Image.registered_extensions())
+    paths = sorted(path for path in Path(source).iterdir() if path.suffix.lower() in suffixes)
+    lines = []
+    for path in paths:
+        try:
+            told = _acquire_one(prior, str(path), budget, steps, label, folder / path.name, samples, seed)
+            lines.append(f"{path.name}: {told}")
+        except DataError as error:
+            lines.append(f"left out: {error}")
+    if all(line.startswith("left out") for line in lines):
+        raise DataError(f"no picture that can be read in {source}" + (f": {lines[0]}" if lines else ""))
+    return "\n".join([*lines, f"See {folder}"])
+
+
+def _acquire_one(
+    prior: Prior,
+    source: str,
+    budget: float | int,
+    steps: int,
+    label: int | None,
+    folder: Path,
+    samples: int,
+    seed: int,
+) -> str:
+    x, labels = read_source(source, prior), prior.known_label(label)
+    film = record(prior, "greedy", x, labels, budget, steps=steps, seed=seed)
+    last, levels = film.steps, film.levels
+    mask = film.mask(last)
+    save(_npy(mask), folder / "mask.npy")
+    save(pictures.png(mask), folder / "mask.png")
+    save(pictures.png(pictures.rgb(film.reconstruction[last], levels)), folder / "reconstruction.png")
+    save(_npy(film.entropy[last]), folder / "uncertainty.npy")
+    save(pictures.png(film.entropy[last] / max(float(film.entropy.max()), 1e-9)), folder / "uncertainty.png")
+    save(pictures.sheet(film), folder / "steps.png")
+    save(pictures.gif(film), folder / "animation.gif")
     if samples:
-        y = torch.from_numpy(arrays["story/observation"][-1:].astype(np.int64))
-        possible = sample(prior, y, labels, torch.Generator().manual_seed(seed), samples=samples)[:, 0, 0]
-        sheet = np.concatenate([np.pad(p.numpy() - 1.0, 1, constant_values=0.5) for p in possible], axis=1)
-        _write_grey(folder / "samples.png", np.kron(sheet * 255 / levels, np.ones((4, 4))))
-    wrong, measured = int(story.errors[-1]), int(mask.sum())
+        save(_possible(prior, film, labels, samples, seed), folder / "samples.png")
+    wrong, measured = int(film.errors[last]), int(mask.sum())
     outcome = {"measured": measured, "density": measured / mask.size, "steps": steps, "errors": wrong}
-    write_json(folder / "acquisition.json", outcome | {"nats_left": round(float(story.entropy[-1].sum()), 4)})
-    return (
-        f"{measured} of {mask.size} pixels measured in {steps} steps, {wrong} wrong in the reconstruction: see {folder}"
-    )
+    outcome["expected_errors"] = round(float(film.expected_errors[last]), 4)
+    outcome["nats_left"] = round(float(film.entropy[last].sum()), 4)
+    write_json(folder / "acquisition.json", outcome)
+    return f"{measured} of {mask.size} pixels measured in {steps} steps, {wrong} wrong in the reconstruction"
 
 
-def _write_grey(path: Path, values: np.ndarray) -> None:
-    with atomic(path) as temporary:
-        Image.fromarray(np.asarray(values).round().astype(np.uint8)).save(temporary, "png")
+def _possible(prior: Prior, film: Film, labels: Tensor | None, samples: int, seed: int) -> bytes:
+    """Images that agree with what was measured, side by side, as PNG."""
+    y = torch.from_numpy(film.observation(film.steps).astype(np.int64))[None]
+    drawn = sample(prior, y, labels, torch.Generator().manual_seed(seed), samples=samples)[:, 0]  # (samples, C, H, W)
+    framed = [
+        np.pad(pictures.rgb(x.numpy(), film.levels), ((1, 1), (1, 1), (0, 0)), constant_values=0.5) for x in drawn
+    ]
+    sheet = np.concatenate(framed, axis=1)  # (H + 2, samples (W + 2), 3)
+    return pictures.png(sheet, side=4 * sheet.shape[1])
+
+
+def _npy(values: np.ndarray) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, values, allow_pickle=False)
+    return buffer.getvalue()

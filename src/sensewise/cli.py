@@ -45,7 +45,11 @@ def known_dataset(name: str) -> str:
 
 Dataset = Annotated[str, typer.Option(help="mnist or cifar10", callback=known_dataset)]
 DataFolder = Annotated[
-    Path | None, typer.Option("--data", help="Folder of the data sets. Default: SENSEWISE_DATA, else the user's cache.")
+    Path | None,
+    typer.Option(
+        "--data",
+        help="Your own data set, or the folder of the data sets. Default: SENSEWISE_DATA, else the user's cache.",
+    ),
 ]
 
 Preset = Annotated[str, typer.Option(help="cpu, paper, or the path of a TOML file.")]
@@ -106,11 +110,35 @@ def data_fetch(
     out.print(f"{name} is in {FETCH[name](data, err)}", soft_wrap=True, markup=False)
 
 
+@data_app.command("import")
+def data_import(
+    source: Annotated[Path, typer.Argument(help="A folder of pictures, or an .npy / .npz array.")],
+    folder: Annotated[Path, typer.Option("--out", help="The folder of the new data set.")],
+    size: Annotated[int, typer.Option(help="Side of the square images, a multiple of 8 from 24 on.")] = 32,
+    levels: Annotated[int, typer.Option(help="Levels per channel, 2 to 64.")] = 4,
+    labels: Annotated[str | None, typer.Option(help="folders: the first folder is the class.")] = None,
+    colour: Annotated[bool, typer.Option("--colour", help="Keep three channels; grey otherwise.")] = False,
+    licence: Annotated[str, typer.Option(help="Licence of the images, for the prior's card.")] = "",
+    seed: Seed = 0,
+) -> None:
+    """Make a data set with three splits from your own images."""
+    from sensewise.data import import_images
+
+    made = import_images(
+        source, folder, size=size, levels=levels, labels=labels, colour=colour, licence=licence, seed=seed
+    )
+    for note in made.notes:
+        err.print(note, soft_wrap=True, highlight=False)
+    counts = ", ".join(f"{count:,} {split}" for split, count in made.counts.items())
+    out.print(f"{folder}: {counts} images, {len(made.classes) or 'no'} classes", soft_wrap=True)
+
+
 @train_app.command("prior")
 def train_prior_command(
     stage: Annotated[
-        str, typer.Option(help="random-masks, or on-policy (from the weights of a first stage).")
-    ] = "random-masks",
+        str | None,
+        typer.Option(help="random-masks (default), on-policy (from a first stage), or mixed (default for your data)."),
+    ] = None,
     dataset: Dataset = "mnist",
     preset: Preset = "cpu",
     folder: Annotated[Path | None, typer.Option("--out", help="The run folder. Default: runs/DATASET-STAGE.")] = None,
@@ -121,13 +149,19 @@ def train_prior_command(
 ) -> None:
     """Train a prior. Writes config.json, log.jsonl, loss.png and weights.safetensors into the run folder."""
     from sensewise import presets
+    from sensewise.data import is_imported, load_imported
     from sensewise.train_prior import PriorSettings, train_prior
 
-    settings = presets.load(preset, f"prior.{dataset}.{stage}", PriorSettings)
+    own = data if is_imported(data) else None
+    stage = stage or ("random-masks" if own is None else "mixed")
+    settings = presets.load(preset, f"prior.{dataset if own is None else 'imported'}.{stage}", PriorSettings)
     if stage == "on-policy" and init is None and not resume:
         raise ConfigError("stage on-policy needs --init: the run folder or bundled name of a first stage")
-    target = folder or Path("runs") / f"{dataset}-{stage}"
-    train, validation = training_images(dataset, data)
+    target = folder or Path("runs") / f"{dataset if own is None else own.resolve().name}-{stage}"
+    if own is None:
+        train, validation = training_images(dataset, data)
+    else:
+        train, validation = load_imported(own, "train"), load_imported(own, "validation")
     complete = train_prior(
         settings, train, validation, target, init=init, resume=resume, max_minutes=max_minutes, console=err
     )
@@ -217,6 +251,40 @@ def say_complete(target: Path, complete: bool) -> None:
 
 
 @app.command()
+def evaluate(
+    prior: Annotated[str, typer.Option(help="A run folder or a bundled prior's name.")],
+    data: Annotated[Path, typer.Option(help="A data set made by `sensewise data import`.")],
+    images: Annotated[int, typer.Option(help="At most so many test images.", min=1)] = 500,
+    seeds: Annotated[int, typer.Option(help="How many seeds, from 0 on.", min=1)] = 2,
+    folder: Annotated[Path, typer.Option("--out", help="For results.json and report.html.")] = Path("runs/evaluate"),
+) -> None:
+    """Compare every policy on your own test images: a table here, and a page to open."""
+    from sensewise.data import load_imported
+    from sensewise.experiments import own_data
+    from sensewise.report import terminal_table, write_evaluation
+
+    test = load_imported(data, "test").first(images)
+    ensure_writable(folder)
+    with progress_bar() as progress:
+        results = own_data.run(prior, test, range(seeds), progress)
+    results.write(folder / "results.json")
+    page = write_evaluation(folder / "results.json")
+    out.print(terminal_table(results.rows, f"{test.name}, {len(test)} test images"))
+    out.print(f"Open [bold]{page}[/] for the figures.", soft_wrap=True)
+
+
+@app.command()
+def info(prior: Annotated[str, typer.Argument(help="A bundled prior's name or a run folder.")]) -> None:
+    """A prior's card: data, size, states, how long it was trained, validation, hash, licence of the data."""
+    from sensewise.card import card
+
+    found = card(prior)
+    out.print(f"[bold]{found.name}[/]", highlight=False)
+    for name, value in found.lines():
+        out.print(f"  [dim]{name:<22}[/] {value}", soft_wrap=True, highlight=False)
+
+
+@app.command()
 def run(
     experiment: Annotated[str, typer.Argument(help="An experiment's name, or all.")],
     preset: Annotated[str, typer.Option(help="Named in the results.")] = "cpu",
@@ -255,7 +323,9 @@ def report(
 
 @app.command()
 def acquire(
-    image: Annotated[Path, typer.Argument(help="A picture, digit:N, a k-space file (.h5), or knee:N.")],
+    image: Annotated[
+        Path, typer.Argument(help="A picture, a folder of pictures, digit:N, a k-space file (.h5), or knee:N.")
+    ],
     budget: Annotated[str, typer.Option(help="Fraction of the pixels to measure (0.1), or a count (102).")] = "0.1",
     steps: Annotated[int, typer.Option(help="In how many steps.")] = 16,
     label: Annotated[int | None, typer.Option(help="The class, if it is known.")] = None,
@@ -266,7 +336,7 @@ def acquire(
     preset: Annotated[str, typer.Option(help="For k-space: sizes and trained models.")] = "cpu",
     seed: Seed = 0,
 ) -> None:
-    """Acquire one picture: which pixels to measure, the reconstruction, what is still uncertain, possible images."""
+    """Acquire pictures: which pixels to measure, the reconstruction, what is still uncertain, possible images."""
     from sensewise.acquire_image import acquire_image
 
     ensure_writable(folder)
@@ -278,6 +348,17 @@ def acquire(
         return
     summary = acquire_image(str(image), parse_budget(budget), steps, label, prior, folder, samples, seed)
     out.print(summary, soft_wrap=True, markup=False)
+
+
+@app.command()
+def serve(
+    port: Annotated[int | None, typer.Option(help="Default: 8000, or the next one that is free.", min=1)] = None,
+    open_browser: Annotated[bool, typer.Option("--open/--no-open", help="Open the browser.")] = True,
+) -> None:
+    """The live page: draw a digit, watch it being measured. Answers on this machine only; stop it with Ctrl-C."""
+    from sensewise.web.server import serve as serve_page
+
+    serve_page(port, open_browser, lambda address: out.print(f"Open [bold]{address}[/], stop with Ctrl-C"))
 
 
 def parse_budget(text: str) -> float | int:

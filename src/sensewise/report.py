@@ -12,7 +12,7 @@ from rich.table import Table
 from sensewise.checkpoint import write_text
 from sensewise.errors import DataError
 from sensewise.experiments.results import read_arrays, read_results
-from sensewise.figures import pixels
+from sensewise.figures import film, pixels
 from sensewise.figures.style import data_uri, name_of, save, to_bytes
 from sensewise.report_mri import MRI_SECTIONS
 from sensewise.report_one_shot import ONE_SHOT_SECTIONS
@@ -38,6 +38,10 @@ def _main_metric(rows: Rows) -> str:
     return "errors" if "errors" in metrics else metrics[0]
 
 
+def _has_paper(rows: Rows) -> bool:
+    return any(row["paper"] is not None for row in rows)
+
+
 def _is_best(row: dict[str, Any], rows: Rows) -> bool:
     """Whether a row is the lowest of its budget, or, where seeds give NMSE a spread, within two of it."""
     if row["metric"] not in ("errors", "nmse"):
@@ -55,7 +59,9 @@ def _exact(metrics: dict[str, dict[str, Any]], column: str) -> str:
 def terminal_table(rows: Rows, title: str) -> Table:
     """Errors per image and exact fraction, the paper's beside ours."""
     table = Table(
-        title=title, caption="errors per image (images exact); the paper's numbers below ours", title_justify="left"
+        title=title,
+        caption="errors per image (images exact)" + "; the paper's numbers below ours" * _has_paper(rows),
+        title_justify="left",
     )
     table.add_column("method")
     for budget in _budgets(rows):
@@ -144,6 +150,29 @@ def write_demo(path: Path) -> Path:
             steps=drawn["step_count"],
             steps_figure=data_uri(to_bytes(drawn["steps"])),
             animation=data_uri(drawn["animation"], "gif"),
+            results=results,
+        )
+    )
+    write_text(path.with_name("report.html"), page)
+    return path.with_name("report.html")
+
+
+def write_evaluation(path: Path) -> Path:
+    """`report.html` beside the results of `sensewise evaluate`: the demo's page for any data."""
+    results, arrays = read_results(path), read_arrays(path)
+    rows, recorded = results["rows"], film.read(arrays)
+    page = (
+        _environment()
+        .get_template("evaluation.html")
+        .render(
+            table=html_table(rows),
+            sites=recorded.target.size,
+            curves=data_uri(to_bytes(pixels.errors_against_budget(rows))),
+            examples=data_uri(to_bytes(film.examples(arrays, recorded.levels))),
+            steps=recorded.steps,
+            steps_figure=data_uri(to_bytes(film.sheet(recorded))),
+            animation=data_uri(film.gif(recorded), "gif"),
+            levels=recorded.levels,
             results=results,
         )
     )

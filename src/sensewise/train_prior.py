@@ -65,7 +65,8 @@ def prior_config(settings: PriorSettings, images: Images, init: str | None) -> d
     }
     training = dataclasses.asdict(settings)
     training.pop("network"), training.pop("time_input")
-    return {"kind": "prior", "data": images.name, "model": model, "training": training, "init": init}
+    config = {"kind": "prior", "data": images.name, "model": model, "training": training, "init": init}
+    return config | {"licence": images.licence} if images.licence else config
 
 
 def train_prior(

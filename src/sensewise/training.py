@@ -126,6 +126,7 @@ class Run:
         )
         self.average = copy.deepcopy(objective.model).requires_grad_(False).eval()
         self.step, self.seconds = 0, 0.0
+        self.logged: dict[str, float] = {}
 
     @property
     def _checkpoint(self) -> Path:
@@ -191,6 +192,7 @@ class Run:
 
     def log(self, **values: float) -> None:
         """Add a line to the log and draw the curves anew."""
+        self.logged = values
         path = self.folder / "log.jsonl"
         with path.open("a") as file:
             file.write(json.dumps({"step": self.step, "seconds": round(self.seconds, 1), **values}) + "\n")
@@ -198,7 +200,9 @@ class Run:
 
     def finish(self) -> None:
         """The averaged weights, ready for `load_prior`."""
-        trained = {"steps": self.step, "minutes": round(self.seconds / 60, 1)}
+        validation = {name: round(value, 4) for name, value in self.logged.items() if name != "loss"}
+        minutes = round(self.seconds / 60, 1)
+        trained = {"steps": self.step, "minutes": minutes, "validation": validation}
         save_run(self.folder, self.config | {"trained": trained}, self.average)
 
 

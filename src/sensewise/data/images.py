@@ -17,6 +17,7 @@ class Images:
         labels: int64 `(n,)`, or None.
         num_states: `N`.
         num_labels: classes, or None.
+        licence: of the images, where it was given.
     """
 
     name: str
@@ -25,6 +26,7 @@ class Images:
     labels: Tensor | None
     num_states: int
     num_labels: int | None
+    licence: str = ""
 
     def __len__(self) -> int:
         return len(self.tokens)

@@ -109,7 +109,8 @@ def errors_against_budget(rows: Rows) -> Figure:
                 )
             axes.set_xlabel("budget: fraction of pixels measured")
             axes.set_xticks(sorted({row["budget"] for row in rows}))
-        left.plot([], [], "s", color="#444444", markerfacecolor="none", label="the paper's value")
+        if any(row["paper"] is not None for row in rows):
+            left.plot([], [], "s", color="#444444", markerfacecolor="none", label="the paper's value")
         left.set_yscale("log")
         left.set_ylim(FLOOR * 0.8, None)
         left.set_ylabel(f"errors per image (0 drawn at {FLOOR:g})")

@@ -1,0 +1,188 @@
+"""Your own images as a data set: a folder of pictures or an array becomes tokens with labels and three splits.
+
+A data set is a folder with `dataset.json` (what it is) and `images.npz` (tokens and labels; training images first, then
+validation, then test). Images that are the same after scaling are kept once, so that no test image was trained on.
+"""
+
+import hashlib
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from sensewise.checkpoint import atomic, read_json, write_json
+from sensewise.data.images import Images
+from sensewise.data.pictures import fit, read_array, read_picture
+from sensewise.errors import CheckpointError, DataError
+from sensewise.tokens import quantize
+
+SPLITS = ("train", "validation", "test")
+FEWEST = 20  # different images
+HELD_OUT = 0.1  # of the images, for validation and again for test
+SIZES = range(24, 257, 8)  # below 24, a budget of 5% has fewer pixels than 16 steps need
+LEVELS = range(2, 65)
+
+
+@dataclass(frozen=True)
+class Imported:
+    """What an import found.
+
+    Attributes:
+        folder: of the data set.
+        counts: images in each split.
+        classes: names, or empty.
+        notes: what a person should know: files left out, images that were the same.
+    """
+
+    folder: Path
+    counts: dict[str, int]
+    classes: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def _files(folder: Path) -> list[Path]:
+    suffixes = set(Image.registered_extensions())
+    return sorted(path for path in folder.rglob("*") if path.suffix.lower() in suffixes and path.is_file())
+
+
+def _from_folder(
+    folder: Path, shape: tuple[int, int, int], levels: int, by_folder: bool
+) -> Iterator[tuple[Tensor | None, str | None, str]]:
+    """Tokens (None where a file cannot be read), class and the reason, file by file."""
+    for path in _files(folder):
+        place = path.relative_to(folder)
+        name = place.parts[0] if by_folder and len(place.parts) > 1 else None
+        try:
+            yield quantize(read_picture(path, shape), levels), name, ""
+        except DataError as error:
+            yield None, name, str(error)
+
+
+def _gather(
+    source: Path, shape: tuple[int, int, int], levels: int, by_folder: bool
+) -> tuple[list[Tensor], list[str | None], list[str]]:
+    """Every image as tokens, its class, and notes."""
+    if source.is_dir():
+        found = list(_from_folder(source, shape, levels, by_folder))
+        bad = [reason for tokens, _, reason in found if tokens is None]
+        notes = [f"{len(bad)} files were left out, such as {bad[0]}"] if bad else []
+        good = [(tokens, name) for tokens, name, _ in found if tokens is not None]
+        return [tokens for tokens, _ in good], [name for _, name in good], notes
+    if source.suffix not in (".npy", ".npz"):
+        raise DataError(f"{source} is not there, or is neither a folder of pictures nor an .npy or .npz array")
+    values, labels = read_array(source)
+    images = torch.from_numpy(values)
+    if shape[0] != images.shape[1]:
+        images = images.mean(1, keepdim=True).expand(-1, shape[0], -1, -1)
+    parts = [quantize(fit(part, shape), levels) for part in torch.split(images, 512)]
+    names: list[str | None] = [None] * len(images) if labels is None else [str(label) for label in labels.tolist()]
+    return list(torch.cat(parts)), names, []
+
+
+def _distinct(images: list[Tensor], notes: list[str]) -> list[int]:
+    """Indices of the first of each group of equal images; refuses too few."""
+    first: dict[bytes, int] = {}
+    for index, tokens in enumerate(images):
+        first.setdefault(hashlib.sha256(tokens.to(torch.uint8).numpy().tobytes()).digest(), index)
+    if len(first) == 1 and len(images) > 1:
+        raise DataError(f"all {len(images)} images are the same after scaling: there is nothing to learn")
+    if len(first) < FEWEST:
+        raise DataError(f"{len(first)} different images: at least {FEWEST} are needed to learn from")
+    if len(first) < len(images):
+        notes.append(f"{len(images) - len(first)} images were the same as another one and are left out")
+    return sorted(first.values())
+
+
+def import_images(
+    source: Path,
+    out: Path,
+    *,
+    size: int = 32,
+    levels: int = 4,
+    labels: str | None = None,
+    colour: bool = False,
+    licence: str = "",
+    seed: int = 0,
+) -> Imported:
+    """Make a data set in `out`.
+
+    Args:
+        source: a folder of pictures, or an `.npy` / `.npz` array.
+        size: of the square images, a multiple of 8 from 24 on.
+        levels: data states `N` per channel.
+        labels: "folders" to take the first folder below `source` as the class, or None.
+        colour: keep three channels instead of grey.
+        licence: of the images, for the prior's card.
+        seed: of the splits.
+    """
+    if size not in SIZES or levels not in LEVELS:
+        raise DataError(f"size must be a multiple of 8 from {SIZES[0]} to {SIZES[-1]}, and levels 2 to {LEVELS[-1]}")
+    if labels not in (None, "folders"):
+        raise DataError(f"labels {labels!r} is not known: leave it out, or give folders")
+    if (out / "dataset.json").exists():
+        raise DataError(f"{out} holds a data set already: choose another folder with --out")
+    shape = (3 if colour else 1, size, size)
+    images, names, notes = _gather(source, shape, levels, labels == "folders")
+    if not images:
+        raise DataError(f"no picture that can be read in {source}" + (f": {notes[0]}" if notes else ""))
+    kept = _distinct(images, notes)
+    order = [kept[i] for i in torch.randperm(len(kept), generator=torch.Generator().manual_seed(seed)).tolist()]
+    classes, codes = _classes([names[i] for i in order], notes)
+    tokens = torch.stack([images[i] for i in order]).to(torch.uint8)
+    held = max(1, round(HELD_OUT * len(order)))
+    counts = {"train": len(order) - 2 * held, "validation": held, "test": held}
+    about = {"name": out.name, "num_states": levels, "classes": list(classes), "licence": licence, "counts": counts}
+    _write(out, tokens, codes, about | {"source": str(source), "notes": notes})
+    return Imported(out, counts, classes, tuple(notes))
+
+
+def _classes(names: list[str | None], notes: list[str]) -> tuple[tuple[str, ...], list[int]]:
+    """Class names in order and each image's number; none unless every image has one and there are two or more."""
+    classes = tuple(sorted({name for name in names if name is not None}))
+    if len(classes) == 1:
+        notes.append(f"there is one class only ({classes[0]}): labels are left out")
+    if len(classes) > 1 and None in names:
+        notes.append(f"{names.count(None)} images lie in no class folder: labels are left out")
+    if len(classes) < 2 or None in names:
+        return (), []
+    return classes, [classes.index(name) for name in names if name is not None]
+
+
+def _write(out: Path, tokens: Tensor, codes: list[int], about: dict[str, Any]) -> None:
+    with atomic(out / "images.npz") as temporary:
+        arrays = {"tokens": tokens.numpy(), "labels": np.array(codes, dtype=np.int64)}
+        np.savez_compressed(temporary, allow_pickle=False, **arrays)
+    write_json(out / "dataset.json", about)
+
+
+def is_imported(folder: Path | None) -> bool:
+    """Whether a folder is a data set that was imported."""
+    return folder is not None and (folder / "dataset.json").is_file()
+
+
+def load_imported(folder: Path, split: str) -> Images:
+    """One split of an imported data set."""
+    if split not in SPLITS:
+        raise DataError(f"split {split!r} is not known: {', '.join(SPLITS)}")
+    if not is_imported(folder):
+        raise DataError(f"{folder} holds no data set: make one with `sensewise data import`")
+    try:
+        about = read_json(folder / "dataset.json")
+        with (folder / "images.npz").open("rb") as stream, np.load(stream, allow_pickle=False) as file:
+            tokens, labels = file["tokens"], file["labels"]
+        counts = [about["counts"][name] for name in SPLITS]
+        first = sum(counts[: SPLITS.index(split)])
+        part = slice(first, first + about["counts"][split])
+        known = len(about["classes"]) or None
+        label = torch.from_numpy(labels[part]) if known else None
+        return Images(
+            about["name"], split, torch.from_numpy(tokens[part]), label, about["num_states"], known, about["licence"]
+        )
+    except (OSError, ValueError, KeyError, TypeError, CheckpointError, zipfile.BadZipFile) as error:
+        raise DataError(f"{folder} is not a complete data set: {error}") from error

@@ -1,0 +1,106 @@
+"""Pictures from files and arrays to intensities of one size, with one clear sentence for what cannot be read.
+
+Every picture becomes its middle square, scaled by averaging. Transparency is shown on white, as viewers do; 16-bit
+pictures keep their whole range; of an animation the first frame is taken.
+"""
+
+import warnings
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from PIL import Image, UnidentifiedImageError
+from torch import Tensor
+
+from sensewise.errors import DataError
+
+MAX_PIXELS = 16_000_000
+_DEEP = {"I;16", "I;16B", "I;16L", "I;16N", "I"}
+
+
+def _intensities(picture: Image.Image, channels: int) -> np.ndarray:
+    """A decoded picture as float32 `(H, W, channels)` in [0, 1]."""
+    if picture.mode in _DEEP:
+        deep = np.asarray(picture).astype(np.float32)
+        if deep.min() < 0 or deep.max() > 65535:
+            raise DataError("has 32-bit values; save it with 8 or 16 bits")
+        return np.repeat(deep[..., None] / 65535, channels, axis=2)
+    if picture.mode == "F":
+        raise DataError("has floating-point values; save it with 8 or 16 bits, or give an .npy array in [0, 1]")
+    if picture.mode in ("LA", "PA", "La", "RGBA", "RGBa") or "transparency" in picture.info:
+        solid = picture.convert("RGBA")
+        picture = Image.alpha_composite(Image.new("RGBA", solid.size, "white"), solid)
+    values = np.asarray(picture.convert("L" if channels == 1 else "RGB"), dtype=np.float32) / 255
+    return values.reshape(*values.shape[:2], channels)
+
+
+def read_picture(path: Path, shape: tuple[int, int, int]) -> Tensor:
+    """A picture file as intensities `(C, H, W)` in [0, 1], for C = 1 (grey) or 3 (colour)."""
+    channels = shape[0]
+    if channels not in (1, 3):
+        raise DataError(f"pictures have 1 or 3 channels, not {channels}")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            with Image.open(path) as picture:
+                if picture.width * picture.height > MAX_PIXELS:
+                    size = f"{picture.width:,} x {picture.height:,} pixels"
+                    raise DataError(f"has {size}, and at most {MAX_PIXELS:,} in all are read; make it smaller first")
+                values = _intensities(picture, channels)
+    except FileNotFoundError:
+        raise DataError(f"{path} does not exist") from None
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+        raise DataError(f"{path} is far too large: at most {MAX_PIXELS:,} pixels are read; make it smaller") from None
+    except DataError as error:
+        raise DataError(f"{path} {error}") from None
+    except (UnidentifiedImageError, OSError, ValueError, SyntaxError, EOFError) as error:
+        raise DataError(f"{path} is not a picture that can be read: {error}") from error
+    return fit(torch.from_numpy(values).movedim(2, 0)[None], shape)[0]
+
+
+def fit(values: Tensor, shape: tuple[int, int, int]) -> Tensor:
+    """The middle of each picture `(n, C, h, w)`, in the wanted proportions, averaged or repeated to `(n, C, H, W)`."""
+    _, height, width = shape
+    h, w = values.shape[2:]
+    crop_h, crop_w = min(h, round(w * height / width) or 1), min(w, round(h * width / height) or 1)
+    top, left = (h - crop_h) // 2, (w - crop_w) // 2
+    square = values[:, :, top : top + crop_h, left : left + crop_w]
+    return F.adaptive_avg_pool2d(square, (height, width)).clamp(0, 1)
+
+
+def read_array(path: Path) -> tuple[np.ndarray, np.ndarray | None]:
+    """Images `(n, C, h, w)` in [0, 1] and labels `(n,)` or None from an `.npy` or `.npz` file.
+
+    An array is `(n, h, w)`, `(n, h, w, C)` or `(n, C, h, w)` with C = 1 or 3: bool, 8 or 16 bits, or floats in [0, 1].
+    An `.npz` file holds `images` and, if they are known, `labels`.
+    """
+    try:
+        with path.open("rb") as stream:  # NumPy leaves a damaged file open
+            found = np.load(stream, allow_pickle=False)
+            parts = {"images": found} if isinstance(found, np.ndarray) else dict(found)
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise DataError(f"{path} is not an array that can be read: {error}") from error
+    if "images" not in parts:
+        raise DataError(f"{path} holds {', '.join(parts) or 'nothing'}: the array must be called images")
+    images, labels = parts["images"], parts.get("labels")
+    if images.ndim == 3:
+        images = images[:, None]
+    elif images.ndim == 4 and images.shape[3] in (1, 3) and images.shape[1] not in (1, 3):
+        images = np.moveaxis(images, 3, 1)
+    if images.ndim != 4 or images.shape[1] not in (1, 3) or 0 in images.shape:
+        raise DataError(f"{path}: images have shape {parts['images'].shape}; (n, h, w) or (n, h, w, 3) is needed")
+    if labels is not None and labels.shape != images.shape[:1]:
+        raise DataError(f"{path}: {len(images)} images but labels of shape {labels.shape}")
+    return _scaled(images, path), labels
+
+
+def _scaled(images: np.ndarray, path: Path) -> np.ndarray:
+    largest = {"bool": 1, "uint8": 255, "uint16": 65535}.get(images.dtype.name)
+    if largest is None and not np.issubdtype(images.dtype, np.floating):
+        raise DataError(f"{path}: images are {images.dtype}; bool, uint8, uint16 or floats in [0, 1] are needed")
+    values = images.astype(np.float32) / (largest or 1)
+    if not (np.isfinite(values).all() and values.min() >= 0 and values.max() <= 1):
+        raise DataError(f"{path}: floats must lie in [0, 1]; divide 8-bit values by 255")
+    return values

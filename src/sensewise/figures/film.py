@@ -1,0 +1,191 @@
+"""One image's acquisition, frame by frame, for any number of channels and levels. Arrays in, pictures out.
+
+A frame shows three panels side by side: how uncertain each pixel is, what has been measured, the reconstruction.
+"""
+
+import io
+from dataclasses import dataclass
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.figure import Figure
+from PIL import Image
+
+from sensewise.figures.style import HIDDEN, name_of, style, tinted
+
+WRONG = mpl.colors.to_rgb("#ff7f0e")
+MEASURED = "#d1495b"
+
+
+@dataclass(frozen=True)
+class Film:
+    """Everything to see of one acquisition: frame 0 is before the first step, frame r after step r.
+
+    Attributes:
+        target: the true tokens 1..N, `(C, H, W)`.
+        step: when each pixel was measured, 0 = probe, 1..R, -1 = never, `(H, W)`.
+        probs: the predictive distribution of every site, `(R + 1, C, H, W, N)`.
+        entropy: nats per pixel, `(R + 1, H, W)`.
+    """
+
+    target: np.ndarray
+    step: np.ndarray
+    probs: np.ndarray
+    entropy: np.ndarray
+
+    @property
+    def steps(self) -> int:
+        """`R`."""
+        return len(self.entropy) - 1
+
+    @property
+    def levels(self) -> int:
+        """`N`."""
+        return int(self.probs.shape[-1])
+
+    @property
+    def reconstruction(self) -> np.ndarray:
+        """The most probable tokens, `(R + 1, C, H, W)`."""
+        return (self.probs.argmax(-1) + 1).astype(np.uint8)
+
+    @property
+    def errors(self) -> np.ndarray:
+        """Wrong sites in each frame, `(R + 1,)`."""
+        return (self.reconstruction != self.target).sum((1, 2, 3))
+
+    @property
+    def expected_errors(self) -> np.ndarray:
+        """Wrong sites that the prior itself expects, the sum of `1 - max p`, `(R + 1,)`; needs no truth."""
+        return (1.0 - self.probs.max(-1).astype(np.float64)).sum((1, 2, 3))
+
+    def mask(self, frame: int) -> np.ndarray:
+        """True where measured up to a frame, `(H, W)`."""
+        return (self.step >= 0) & (self.step <= frame)
+
+    def observation(self, frame: int) -> np.ndarray:
+        """Tokens, 0 = hidden, `(C, H, W)`."""
+        return np.where(self.mask(frame), self.target, 0)
+
+
+def rgb(tokens: np.ndarray, levels: int) -> np.ndarray:
+    """Tokens 1..N `(C, H, W)` as a picture `(H, W, 3)` in [0, 1]; one channel is grey, of several the first three."""
+    values = (tokens.astype(float) - 1) / (levels - 1)
+    return np.repeat(values[0, ..., None], 3, axis=2) if len(values) < 3 else np.moveaxis(values[:3], 0, 2)
+
+
+def seen(observation: np.ndarray, levels: int) -> np.ndarray:
+    """What was measured `(C, H, W)`, on grey; two-level images in a colour, so that measured black is not hidden."""
+    if levels == 2 and len(observation) == 1:
+        return tinted(observation[0], MEASURED)
+    hidden = (observation == 0).all(0)
+    return np.where(hidden[..., None], HIDDEN, rgb(np.maximum(observation, 1), levels))
+
+
+def marked(reconstruction: np.ndarray, target: np.ndarray, levels: int) -> np.ndarray:
+    """The reconstruction; wrong pixels orange where there are two levels only (with more, nearly right looks right)."""
+    picture = rgb(reconstruction, levels)
+    if levels == 2:
+        picture[(reconstruction != target).any(0)] = WRONG
+    return picture
+
+
+def read(arrays: dict[str, np.ndarray]) -> Film:
+    """The film from the arrays of a results file; `store` wrote it."""
+    return Film(*(arrays[f"film/{name}"] for name in ("target", "step", "probs", "entropy")))
+
+
+def store(film: Film) -> dict[str, np.ndarray]:
+    """A film as arrays of a results file."""
+    probs, entropy = film.probs.astype(np.float16), film.entropy.astype(np.float16)
+    return {"film/target": film.target, "film/step": film.step, "film/probs": probs, "film/entropy": entropy}
+
+
+def _panels(film: Film, frame: int, peak: float) -> list[np.ndarray]:
+    heat = mpl.colormaps["magma"](film.entropy[frame].astype(float) / peak)[..., :3]
+    x_hat = film.reconstruction[frame]
+    return [heat, seen(film.observation(frame), film.levels), marked(x_hat, film.target, film.levels)]
+
+
+def _peak(film: Film) -> float:
+    return max(float(film.entropy.max()), 1e-9)
+
+
+def gif(film: Film, width: int = 600, milliseconds: int = 350) -> bytes:
+    """A looping animation, one frame a step."""
+    height = film.target.shape[1]
+    gap = np.ones((height, 1, 3))
+    frames = []
+    for frame in range(film.steps + 1):
+        heat, measured, rebuilt = _panels(film, frame, _peak(film))
+        whole = np.concatenate([heat, gap, measured, gap, rebuilt], axis=1)
+        picture = Image.fromarray((255 * whole).round().astype(np.uint8))
+        scale = max(1, width // picture.width)
+        frames.append(picture.resize((picture.width * scale, picture.height * scale), Image.Resampling.NEAREST))
+    buffer = io.BytesIO()
+    durations = [milliseconds] * (len(frames) - 1) + [5 * milliseconds]
+    frames[0].save(buffer, "gif", save_all=True, append_images=frames[1:], duration=durations, loop=0)
+    return buffer.getvalue()
+
+
+def png(values: np.ndarray, side: int = 0) -> bytes:
+    """Values in [0, 1], `(H, W)` or `(H, W, 3)`, as PNG; enlarged by a whole factor to about `side` pixels."""
+    picture = Image.fromarray((255 * np.asarray(values, dtype=float)).round().clip(0, 255).astype(np.uint8))
+    scale = max(1, side // picture.width)
+    buffer = io.BytesIO()
+    picture.resize((picture.width * scale, picture.height * scale), Image.Resampling.NEAREST).save(buffer, "png")
+    return buffer.getvalue()
+
+
+def sheet(film: Film, columns: int = 7) -> Figure:
+    """Some frames beside each other: entropy, measured pixels, reconstruction."""
+    shown = sorted({round(i * film.steps / (columns - 1)) for i in range(columns)})
+    errors = film.errors
+    with style():
+        figure = Figure(figsize=(1.3 * len(shown) + 1.0, 4.5), layout="constrained")
+        grid = figure.subplots(3, len(shown), squeeze=False)
+        for column, frame in enumerate(shown):
+            titles = [
+                f"step {frame}" if frame else "start",
+                f"{film.mask(frame).sum()} measured",
+                "exact" if errors[frame] == 0 else f"{errors[frame]} wrong",
+            ]
+            for line, (panel, title) in enumerate(zip(_panels(film, frame, _peak(film)), titles, strict=True)):
+                axes = grid[line, column]
+                axes.imshow(panel, interpolation="nearest")
+                axes.set_title(title, fontsize=8, pad=2)
+                axes.set(xticks=[], yticks=[])
+                axes.grid(False)
+        for line, label in enumerate(("entropy", "measured", "reconstruction")):
+            grid[line, 0].set_ylabel(label, fontsize=9)
+    return figure
+
+
+def examples(arrays: dict[str, np.ndarray], levels: int) -> Figure:
+    """What each method measured of a few images, and its reconstructions; wrong pixels orange for two levels.
+
+    Args:
+        arrays: `example/target` and `example/METHOD/STEPS/...`, as `example_arrays` writes them.
+    """
+    target = arrays["example/target"]  # (n, C, H, W)
+    places = [key.removesuffix("/observation") for key in arrays if key.endswith("/observation") and "example/" in key]
+    with style():
+        figure = Figure(figsize=(2.3 * len(target) + 1.6, 1.22 * (len(places) + 1)), layout="constrained")
+        grid = figure.subplots(len(places) + 1, 2 * len(target), squeeze=False)
+        for axes in grid.flat:
+            axes.set(xticks=[], yticks=[])
+            axes.grid(False)
+        for i, x in enumerate(target):
+            grid[0, 2 * i].imshow(rgb(x, levels), interpolation="nearest")
+            grid[0, 2 * i].set_title("target", fontsize=8, pad=2)
+            grid[0, 2 * i + 1].set_axis_off()
+            for line, place in enumerate(places, start=1):
+                observation, x_hat = arrays[f"{place}/observation"][i], arrays[f"{place}/reconstruction"][i]
+                wrong = int((x_hat != x).sum())
+                grid[line, 2 * i].imshow(seen(observation, levels), interpolation="nearest")
+                grid[line, 2 * i + 1].imshow(marked(x_hat, x, levels), interpolation="nearest")
+                grid[line, 2 * i + 1].set_title("exact" if wrong == 0 else f"{wrong} wrong", fontsize=8, pad=2)
+        for line, place in enumerate(places, start=1):
+            _, method, steps = place.split("/")
+            grid[line, 0].set_ylabel(name_of(method, int(steps)).replace(", ", ",\n"), fontsize=8)
+        figure.suptitle(f"{float(arrays['example/budget']):.0%} of the pixels measured", fontsize=11)
+    return figure

@@ -1,0 +1,1 @@
+"""The live page: `sensewise serve`. Needs the extra `web` (FastAPI and uvicorn)."""
