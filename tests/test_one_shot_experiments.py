@@ -150,7 +150,7 @@ def test_report_shows_every_section(found: dict[str, Results], tmp_path: Path) -
         results.write(tmp_path / "results" / f"{name}.json")
         assert read_results(tmp_path / "results" / f"{name}.json")["rows"]
     missing = write_report(tmp_path / "results", tmp_path / "docs", tmp_path / "report.html")
-    assert missing == ["mnist-sequential"]
+    assert missing == ["mnist-sequential", "mri-masks", "mri-sequential"]
     page = (tmp_path / "docs" / "results.md").read_text()
     for heading in ("one-shot masks", "side information", "Gradient estimators", "mask state adds", "Baselines"):
         assert heading in page

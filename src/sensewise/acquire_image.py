@@ -27,7 +27,7 @@ def read_source(source: str, prior: Prior) -> Tensor:
         return quantize(read_picture(Path(source), prior.shape), prior.num_states)[None]
     number = source.removeprefix("digit:")
     if not number.isdecimal() or len(number) > 4:
-        raise DataError(f"digit:{number} is not possible: give digit:0 to digit:2559")
+        raise DataError(f"digit:{number[:9]} is not possible: give digit:0 to digit:2559")
     return bundled_mnist(int(number) + 1)[slice(int(number), int(number) + 1)][0]
 
 
@@ -50,7 +50,7 @@ def acquire_image(
         A sentence that says how it went.
     """
     prior = load_prior(prior_name)
-    if not Path(source).is_dir():
+    if source.startswith("digit:") or not Path(source).is_dir():
         return f"{_acquire_one(prior, source, budget, steps, label, folder, samples, seed)}: see {folder}"
     suffixes = set(Image.registered_extensions())
     paths = sorted(path for path in Path(source).iterdir() if path.suffix.lower() in suffixes)
