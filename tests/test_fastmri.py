@@ -180,3 +180,14 @@ def test_bundled_knee():
     assert knee.kspace.shape[1:] == (64, 64)
     assert len(knee) >= 2
     assert bool(torch.isfinite(magnitude(knee.kspace)).all())
+
+
+@pytest.mark.parametrize(("count", "held"), [(2, 1), (16, 2), (600, 64)])
+def test_slices_held_out_for_training_are_the_last_of_the_training_split(count, held):
+    slices = Slices(
+        "toy", "train", torch.arange(count).view(-1, 1, 1).to(torch.complex64), tuple(map(str, range(count)))
+    )
+    train, validation = slices.hold_out()
+    assert (len(train), len(validation)) == (count - held, held)
+    assert train.sources + validation.sources == slices.sources
+    assert torch.equal(torch.cat([train.kspace, validation.kspace]), slices.kspace)

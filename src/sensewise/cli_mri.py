@@ -58,9 +58,9 @@ def _train(
 
     mri = load_settings(preset)
     settings = presets.load(preset, f"mri.{section}", into)
-    train, val = mri.load(data)
+    train, validation = mri.load(data)[0].hold_out()  # the val split is for scoring alone
     target = folder or run_folder(preset, name)
-    complete = trainer(settings, train, val, mri.acs, *before, target, console=err, **options)
+    complete = trainer(settings, train, validation, mri.acs, *before, target, console=err, **options)
     out.print(f"{target}: {'complete' if complete else 'stopped early; continue with --resume'}", soft_wrap=True)
 
 

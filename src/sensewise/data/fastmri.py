@@ -44,6 +44,12 @@ class Slices:
     def __len__(self) -> int:
         return len(self.kspace)
 
+    def hold_out(self) -> tuple[Self, Self]:
+        """All but the last slices to learn from, and the last (64, or an eighth of fewer) to look at while training."""
+        kept = len(self) - min(64, max(1, len(self) // 8))
+        rest = replace(self, kspace=self.kspace[kept:], sources=self.sources[kept:])
+        return self.first(kept), rest
+
     def first(self, count: int) -> Self:
         """The first slices, in file order."""
         return replace(self, kspace=self.kspace[:count], sources=self.sources[:count])

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sensewise.mri.kspace import to_image, to_kspace
-from sensewise.networks.unet import Block
+from sensewise.networks.unet import Block, down_and_up
 
 
 def _planes(y: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -92,18 +92,7 @@ class _Cascade(nn.Module):
 
     def forward(self, planes: Tensor, embedding: Tensor) -> Tensor:
         x = F.pixel_unshuffle(planes, self.patch).contiguous(memory_format=torch.channels_last)
-        x = self.stem(x)
-        skips = []
-        for i, level in enumerate(self.down):
-            for block in level.children():
-                x = block(x, embedding)
-            if i < len(self.shrink):
-                skips.append(x)
-                x = self.shrink[i](x)
-        for grow, level in zip(reversed(self.grow), reversed(self.up), strict=True):
-            x = grow(x) + skips.pop()
-            for block in level.children():
-                x = block(x, embedding)
+        x = down_and_up(self, self.stem(x), embedding)
         return F.pixel_shuffle(self.head(F.silu(x)), self.patch)  # (B, 2, H, W)
 
 

@@ -7,6 +7,7 @@ pass runs at the speed of its convolutions.
 
 import math
 from itertools import pairwise
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -48,6 +49,22 @@ class Condition(nn.Module):
         if self.label is not None:
             vector = vector + self.label(label)
         return F.silu(vector)
+
+
+def down_and_up(network: Any, x: Tensor, embedding: Tensor) -> Tensor:
+    """The middle of a U-Net: through `down` and `shrink`, back through `grow` and `up`, each level with its skip."""
+    skips = []
+    for i, level in enumerate(network.down):
+        for block in level.children():
+            x = block(x, embedding)
+        if i < len(network.shrink):
+            skips.append(x)
+            x = network.shrink[i](x)
+    for grow, level in zip(reversed(network.grow), reversed(network.up), strict=True):
+        x = grow(x) + skips.pop()
+        for block in level.children():
+            x = block(x, embedding)
+    return x
 
 
 class UNet(nn.Module):
@@ -100,17 +117,6 @@ class UNet(nn.Module):
         embedding = self.condition(label, survival)
         features = self.encoding.encode(y)  # (B, inputs, H, W)
         x = F.pixel_unshuffle(features, self.patch).contiguous(memory_format=torch.channels_last)
-        x = self.stem(x)
-        skips = []
-        for i, level in enumerate(self.down):
-            for block in level.children():
-                x = block(x, embedding)
-            if i < len(self.shrink):
-                skips.append(x)
-                x = self.shrink[i](x)
-        for grow, level in zip(reversed(self.grow), reversed(self.up), strict=True):
-            x = grow(x) + skips.pop()
-            for block in level.children():
-                x = block(x, embedding)
+        x = down_and_up(self, self.stem(x), embedding)
         raw = F.pixel_shuffle(self.head(F.silu(x)), self.patch)  # (B, outputs, H, W)
         return self.encoding.logits(raw, features)  # (B, C, H, W, N)
