@@ -184,9 +184,8 @@ def test_bundled_knee():
 
 @pytest.mark.parametrize(("count", "held"), [(2, 1), (16, 2), (600, 64)])
 def test_slices_held_out_for_training_are_the_last_of_the_training_split(count, held):
-    slices = Slices(
-        "toy", "train", torch.arange(count).view(-1, 1, 1).to(torch.complex64), tuple(map(str, range(count)))
-    )
+    kspace = torch.arange(count).view(-1, 1, 1).to(torch.complex64)
+    slices = fastmri.Slices("toy", "train", kspace, tuple(map(str, range(count))))
     train, validation = slices.hold_out()
     assert (len(train), len(validation)) == (count - held, held)
     assert train.sources + validation.sources == slices.sources
