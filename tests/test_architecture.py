@@ -20,13 +20,13 @@ LAYERS = [
     ["priors"],
     ["sensors", "checkpoint"],
     ["policies", "reconstruct", "data", "figures", "generator"],
-    ["acquire", "training"],
+    ["acquire", "training", "cli_options"],
     ["__init__", "curriculum", "generator_objective", "loupe"],
     ["train_prior", "train_generator", "train_loupe", "mri"],
     ["train_mask_state"],
     ["experiments", "environment", "card"],
-    ["acquire_image", "report_one_shot", "report_mri", "web"],
-    ["report", "cli_mri"],
+    ["acquire_image", "bench", "report_one_shot", "report_mri", "web"],
+    ["report", "cli_mri", "cli_train"],
     ["cli"],
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}

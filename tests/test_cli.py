@@ -230,6 +230,7 @@ CUT_SHORT = b"\x00\x00\x08\x03\x00\x00\x00\x02\x00\x00\x00\x1c\x00\x00\x00\x1c" 
         ("data fetch cifar", "no data set 'cifar': choose one of mnist"),
         ("train prior --dataset cifar", "no data set 'cifar'"),
         ("train prior --preset gpu", "no preset 'gpu': choose one of cpu"),
+        ("run mnist-sequential --preset gpu", "no preset 'gpu': choose one of cpu"),
         ("train prior --stage third", "has no section [prior.mnist.third]"),
         ("train prior --preset own.toml", "unknown key 'batch'; allowed are batch_size"),
         ("train prior --stage on-policy", "needs --init"),

@@ -13,6 +13,7 @@ ARGUMENTS = {
     "quickstart.py": ([], "102 of 1024 pixels read"),
     "real_sensor.py": ([], "102 pixels read"),
     "own_data.py": (["--steps", "2", "--images", "40"], "report.html"),
+    "kspace_mask.py": (["--draws", "4"], "32 of 128 rows"),
     "gym_agents.py": (["--images", "2", "--budget", "0.005"], "fewer wrong pixels"),
 }
 NEEDS_WEIGHTS = {"quickstart.py", "real_sensor.py", "gym_agents.py"}
@@ -23,14 +24,14 @@ def test_example(name, tmp_path, capsys, monkeypatch):
     if name in NEEDS_WEIGHTS and not (ASSETS / "mnist" / "weights.safetensors").is_file():
         pytest.skip("the bundled weights are not in this checkout")
     arguments, expected = ARGUMENTS[name]
-    extra = ["--out", str(tmp_path)] if name == "own_data.py" else []
+    extra = ["--out", str(tmp_path)] if name in ("own_data.py", "kspace_mask.py") else []
     monkeypatch.setattr(sys, "argv", [str(FOLDER / name), *arguments, *extra])
     runpy.run_path(str(FOLDER / name), run_name="__main__")
     assert expected in capsys.readouterr().out.replace("\n", " ")
 
 
 def test_every_example_is_run():
-    assert {path.name for path in FOLDER.glob("*.py")} >= set(ARGUMENTS)
+    assert {path.name for path in FOLDER.glob("*.py")} == set(ARGUMENTS)
 
 
 def test_quickstart_is_ten_lines():

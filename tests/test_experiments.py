@@ -7,7 +7,7 @@ from rich.progress import Progress
 
 from sensewise.checkpoint import fingerprint
 from sensewise.errors import CheckpointError, DataError, OutputError
-from sensewise.experiments import EXPERIMENTS, mnist_sequential
+from sensewise.experiments import EXPERIMENTS, evaluation, mnist_sequential
 from sensewise.experiments.evaluation import Strategy, evaluate, mnist_strategies, spend
 from sensewise.experiments.examples import story_arrays
 from sensewise.experiments.mnist_sequential import BUDGETS, paper
@@ -203,3 +203,22 @@ def test_spending_does_not_depend_on_the_policy_object(quick, digits):
     strategy = mnist_strategies(quick)[3]
     first, second = (spend(strategy, x, Side(label=label), 0.1, seed) for seed in (3, 3))
     assert torch.equal(first.step, second.step)
+
+
+def test_measuring_in_blocks_changes_nothing_but_the_draws(monkeypatch, absorbing, tiny_digits, progress):
+    """Without randomness the rows of small blocks are those of the whole; budgets and counts always are."""
+    images = tiny_digits.first(8)
+    strategies = [Strategy("random", Random()), Strategy("label-greedy", Greedy(absorbing), 2, random=False)]
+
+    def rows():
+        return evaluate(
+            absorbing, images, strategies, (0.25,), (0, 1), ("errors", "exact"), lambda *_: None, progress, {}
+        )
+
+    whole = rows()
+    monkeypatch.setattr(evaluation, "BLOCK", 3)
+    for one, other in zip(whole, rows(), strict=True):
+        assert other["images"] == 8
+        assert other["density"] == one["density"]
+        if one["method"] == "label-greedy":
+            assert other["mean"] == pytest.approx(one["mean"], abs=1e-6)

@@ -1,11 +1,11 @@
 import pytest
 import torch
 
-from conftest import make_absorbing, random_tokens, seeded
+from conftest import make_absorbing, make_empirical, random_tokens, seeded
 from sensewise import masks
 from sensewise.errors import ConfigError
 from sensewise.information import entropy, per_pixel, variance
-from sensewise.policies import Greedy, Random, VariableDensity, grid_probe, random_probe
+from sensewise.policies import Greedy, PosteriorSampling, Random, VariableDensity, grid_probe, random_probe
 from sensewise.sensors import PixelSensor, Side
 
 POLICIES = {
@@ -13,6 +13,7 @@ POLICIES = {
     "variable-density": lambda: VariableDensity((8, 8)),
     "entropy": lambda: Greedy(make_absorbing()),
     "variance": lambda: Greedy(make_absorbing(), "variance"),
+    "posterior-sampling": lambda: PosteriorSampling(make_absorbing(), samples=4, rounds=2),
 }
 
 
@@ -83,3 +84,17 @@ def test_variable_density_prefers_the_centre():
     scores = policy.scores(torch.empty(0), torch.zeros(500, 81, dtype=torch.bool), Side(), seeded()).mean(0)
     assert scores.argmax() == 40
     assert scores[0] < scores[20] < scores[40]
+
+
+def test_sampled_entropies_approach_the_exact_ones():
+    """One pixel a round, from an exact prior: samples are exact, so their shares are the marginals."""
+    prior, mask = make_empirical(labels=None), torch.zeros(1, 16, dtype=torch.bool)
+    nothing = torch.zeros(1, 1, 4, 4, dtype=torch.int64)
+    sampled = PosteriorSampling(prior, samples=2000, rounds=64).scores(nothing, mask, Side(), seeded())
+    assert torch.allclose(sampled, Greedy(prior).scores(nothing, mask, Side()), atol=0.02)
+
+
+@pytest.mark.parametrize("options", [{"samples": 0}, {"rounds": 0}])
+def test_sampling_needs_samples(options):
+    with pytest.raises(ConfigError, match="at least 1"):
+        PosteriorSampling(make_absorbing(), **options)

@@ -69,7 +69,17 @@ def test_report_without_arrays_changes_nothing(tiny_results, tmp_path):
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(None, "–"), (0, "0"), (46.71, "46.7"), (5.634, "5.63"), (0.19, "0.19"), (0.0123, "0.0123"), (0.05, "0.05")],
+    [
+        (None, "–"),
+        (0, "0"),
+        (46.71, "46.7"),
+        (5.634, "5.63"),
+        (0.19, "0.19"),
+        (0.0123, "0.0123"),
+        (0.05, "0.05"),
+        (0.035156, "0.0352"),
+        (0.000123, "0.00012"),
+    ],
 )
 def test_number(value, text):
     assert number(value) == text
@@ -105,3 +115,31 @@ def test_the_best_of_each_budget_is_marked(rows):
 
 def test_text_from_results_is_escaped(rows):
     assert "<b>" not in html_table([line | {"method": "<b>"} for line in rows])
+
+
+def test_marked_tables_are_brought_up_to_date(tiny_results, tmp_path):
+    readme = tmp_path / "README.md"
+    readme.write_text("Above.\n<!-- table of results/mnist-sequential.json -->\nold\n<!-- end of table -->\nBelow.\n")
+    for _ in range(2):
+        write_report(tiny_results.parent, tmp_path / "docs", tmp_path / "report.html", readme)
+    text = readme.read_text()
+    assert text.startswith("Above.\n<!--")
+    assert text.endswith("-->\nBelow.\n")
+    assert "old" not in text
+    assert text.count("| method |") == 1
+
+
+def test_a_readme_without_marks_is_left_alone(tiny_results, tmp_path):
+    readme = tmp_path / "README.md"
+    readme.write_text("No tables.\n")
+    stamp = readme.stat().st_mtime_ns
+    write_report(tiny_results.parent, tmp_path / "docs", tmp_path / "report.html", readme)
+    assert readme.stat().st_mtime_ns == stamp
+
+
+def test_a_mark_without_end_changes_nothing(tiny_results, tmp_path):
+    readme = tmp_path / "README.md"
+    readme.write_text("<!-- table of results/mnist-sequential.json -->\nold\n")
+    with pytest.raises(DataError, match="end of table"):
+        write_report(tiny_results.parent, tmp_path / "docs", tmp_path / "report.html", readme)
+    assert readme.read_text().endswith("old\n")

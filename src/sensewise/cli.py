@@ -5,15 +5,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
-from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from sensewise import __version__, cli_mri
+from sensewise import __version__, cli_mri, cli_train
+from sensewise.cli_options import DataFolder, Seed, ensure_writable, err, out, parse_budget, progress_bar
 from sensewise.errors import ConfigError, DataError, SensewiseError
 
 if TYPE_CHECKING:
-    from sensewise.data import Images
+    from sensewise.experiments.results import Results
 
 app = typer.Typer(
     help="Decide what to measure: pick the pixels that say most about the whole picture, and reconstruct the rest.",
@@ -27,45 +26,8 @@ train_app = typer.Typer(
 )
 app.add_typer(data_app, name="data")
 app.add_typer(train_app, name="train")
+cli_train.register(train_app)
 cli_mri.register(app, data_app, train_app)
-
-out = Console()
-err = Console(stderr=True)
-
-Seed = Annotated[int, typer.Option(help="Seed of everything random.", min=0)]
-
-
-def known_dataset(name: str) -> str:
-    from sensewise.data import LOAD
-
-    if name not in LOAD:
-        raise DataError(f"no data set {name!r}: choose one of {', '.join(LOAD)}")
-    return name
-
-
-Dataset = Annotated[str, typer.Option(help="mnist or cifar10", callback=known_dataset)]
-DataFolder = Annotated[
-    Path | None,
-    typer.Option(
-        "--data",
-        help="Your own data set, or the folder of the data sets. Default: SENSEWISE_DATA, else the user's cache.",
-    ),
-]
-
-Preset = Annotated[str, typer.Option(help="cpu, paper, or the path of a TOML file.")]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint of the run folder.")]
-MaxMinutes = Annotated[float | None, typer.Option(help="Stop and save after so many minutes.", min=0)]
-
-
-def progress_bar() -> Progress:
-    return Progress(
-        TextColumn("{task.description}", justify="left"),
-        BarColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        console=err,
-        transient=True,
-    )
 
 
 @app.callback(invoke_without_command=True)
@@ -133,123 +95,6 @@ def data_import(
     out.print(f"{folder}: {counts} images, {len(made.classes) or 'no'} classes", soft_wrap=True)
 
 
-@train_app.command("prior")
-def train_prior_command(
-    stage: Annotated[
-        str | None,
-        typer.Option(help="random-masks (default), on-policy (from a first stage), or mixed (default for your data)."),
-    ] = None,
-    dataset: Dataset = "mnist",
-    preset: Preset = "cpu",
-    folder: Annotated[Path | None, typer.Option("--out", help="The run folder. Default: runs/DATASET-STAGE.")] = None,
-    init: Annotated[str | None, typer.Option(help="Start from the weights of this run or bundled prior.")] = None,
-    resume: Resume = False,
-    max_minutes: MaxMinutes = None,
-    data: DataFolder = None,
-) -> None:
-    """Train a prior. Writes config.json, log.jsonl, loss.png and weights.safetensors into the run folder."""
-    from sensewise import presets
-    from sensewise.data import is_imported, load_imported
-    from sensewise.train_prior import PriorSettings, train_prior
-
-    own = data if is_imported(data) else None
-    stage = stage or ("random-masks" if own is None else "mixed")
-    settings = presets.load(preset, f"prior.{dataset if own is None else 'imported'}.{stage}", PriorSettings)
-    if stage == "on-policy" and init is None and not resume:
-        raise ConfigError("stage on-policy needs --init: the run folder or bundled name of a first stage")
-    target = folder or Path("runs") / f"{dataset if own is None else own.resolve().name}-{stage}"
-    if own is None:
-        train, validation = training_images(dataset, data)
-    else:
-        train, validation = load_imported(own, "train"), load_imported(own, "validation")
-    complete = train_prior(
-        settings, train, validation, target, init=init, resume=resume, max_minutes=max_minutes, console=err
-    )
-    say_complete(target, complete)
-
-
-@train_app.command("generator")
-def train_generator_command(
-    variant: Annotated[
-        str, typer.Option(help="disarm (the shipped one), or a control: observed, observed-weak, straight-through, ...")
-    ] = "disarm",
-    dataset: Dataset = "mnist",
-    preset: Preset = "cpu",
-    prior: Annotated[str, typer.Option(help="A bundled prior's name or a run folder.")] = "mnist",
-    folder: Annotated[Path | None, typer.Option("--out", help="The run folder. Default: runs/mnist-generator.")] = None,
-    resume: Resume = False,
-    max_minutes: MaxMinutes = None,
-    data: DataFolder = None,
-) -> None:
-    """Train the one-shot mask generator against a frozen prior."""
-    from sensewise import presets
-    from sensewise.checkpoint import load_prior
-    from sensewise.train_generator import GeneratorSettings, train_generator
-
-    settings = presets.load(preset, f"generator.{dataset}.{variant}", GeneratorSettings)
-    train, validation = training_images(dataset, data)
-    name = f"{dataset}-generator" + ("" if variant == "disarm" else f"-{variant}")
-    target = folder or Path("runs") / name
-    scorer = load_prior(prior)
-    complete = train_generator(
-        settings, scorer, train, validation, target, resume=resume, max_minutes=max_minutes, console=err
-    )
-    say_complete(target, complete)
-
-
-@train_app.command("loupe")
-def train_loupe_command(
-    dataset: Dataset = "mnist",
-    preset: Preset = "cpu",
-    folder: Annotated[Path, typer.Option("--out", help="Holds one run folder a budget.")] = Path("runs"),
-    resume: Resume = False,
-    max_minutes: MaxMinutes = None,
-    data: DataFolder = None,
-) -> None:
-    """Train LOUPE for pixels with its own U-Net, one run a budget of the preset."""
-    from sensewise import presets
-    from sensewise.train_loupe import LoupeSettings, train_loupe
-
-    settings = presets.load(preset, f"loupe.{dataset}", LoupeSettings)
-    train, validation = training_images(dataset, data)
-    complete = train_loupe(settings, train, validation, folder, resume=resume, max_minutes=max_minutes, console=err)
-    say_complete(folder, complete)
-
-
-@train_app.command("mask-state")
-def train_mask_state_command(
-    dataset: Dataset = "mnist",
-    preset: Preset = "cpu",
-    folder: Annotated[Path | None, typer.Option("--out", help="Default: runs/mnist-mask-state.")] = None,
-    resume: Resume = False,
-    max_minutes: MaxMinutes = None,
-    data: DataFolder = None,
-) -> None:
-    """Train the pairs of small priors, with and without a mask state, that `run mask-state` compares."""
-    from sensewise import presets
-    from sensewise.train_mask_state import MaskStateSettings, train_mask_state
-
-    settings = presets.load(preset, f"mask-state.{dataset}", MaskStateSettings)
-    train, validation = training_images(dataset, data)
-    target = folder or Path("runs") / f"{dataset}-mask-state"
-    complete = train_mask_state(
-        settings, train, validation, target, resume=resume, max_minutes=max_minutes, console=err
-    )
-    say_complete(target, complete)
-
-
-def training_images(dataset: str, data: Path | None) -> "tuple[Images, Images]":
-    """Training and validation images of a data set."""
-    from sensewise.data import LOAD
-
-    return LOAD[dataset]("train", data), LOAD[dataset]("validation", data)
-
-
-def say_complete(target: Path, complete: bool) -> None:
-    state = "complete" if complete else "stopped early; continue with --resume"
-    out.print(f"{target}: {state}", soft_wrap=True, markup=False)
-
-
 @app.command()
 def evaluate(
     prior: Annotated[str, typer.Option(help="A run folder or a bundled prior's name.")],
@@ -284,26 +129,75 @@ def info(prior: Annotated[str, typer.Argument(help="A bundled prior's name or a 
         out.print(f"  [dim]{name:<22}[/] {value}", soft_wrap=True, highlight=False)
 
 
+Experiment = Annotated[str, typer.Argument(help="An experiment's name, or all.")]
+Seeds = Annotated[int, typer.Option(help="How many seeds, from 0 on.", min=1)]
+Folder = Annotated[Path, typer.Option(help="Where EXPERIMENT.json goes.")]
+
+
 @app.command()
 def run(
-    experiment: Annotated[str, typer.Argument(help="An experiment's name, or all.")],
+    experiment: Experiment,
     preset: Annotated[str, typer.Option(help="Named in the results.")] = "cpu",
-    seeds: Annotated[int, typer.Option(help="How many seeds, from 0 on.", min=1)] = 5,
-    results: Annotated[Path, typer.Option(help="Where EXPERIMENT.json goes.")] = Path("results"),
+    seeds: Seeds = 5,
+    results: Folder = Path("results"),
+    shard: Annotated[str, typer.Option(help="i/n: every n-th measurement only; put together by merge.")] = "1/1",
 ) -> None:
-    """Run an experiment of the paper and write results/EXPERIMENT.json."""
+    """Run an experiment of the paper and write results/EXPERIMENT.json. Run it again to go on after a stop."""
+    from sensewise import presets
+    from sensewise.experiments.journal import parse_shard
+    from sensewise.experiments.runner import run_experiment
+
+    presets.find(preset)
+    part = parse_shard(shard)
+    for name in _experiments(experiment, results):
+        with progress_bar() as progress:
+            _say(run_experiment(name, preset, range(seeds), results, progress, part), results / name)
+
+
+@app.command()
+def merge(
+    experiment: Experiment,
+    preset: Annotated[str, typer.Option(help="That of the shards.")] = "cpu",
+    seeds: Seeds = 5,
+    results: Folder = Path("results"),
+) -> None:
+    """Put the shards of `run --shard i/n` together and write results/EXPERIMENT.json."""
+    from sensewise.experiments.runner import merge_shards
+
+    for name in _experiments(experiment, results):
+        with progress_bar() as progress:
+            _say(merge_shards(name, preset, range(seeds), results, progress), results / name)
+
+
+def _experiments(name: str, folder: Path) -> list[str]:
     from sensewise.experiments import EXPERIMENTS
 
-    if experiment != "all" and experiment not in EXPERIMENTS:
-        raise ConfigError(f"no experiment {experiment!r}: choose one of {', '.join(EXPERIMENTS)}, or all")
+    if name != "all" and name not in EXPERIMENTS:
+        raise ConfigError(f"no experiment {name!r}: choose one of {', '.join(EXPERIMENTS)}, or all")
+    ensure_writable(folder)
+    return list(EXPERIMENTS) if name == "all" else [name]
+
+
+def _say(found: "Results | None", path: Path) -> None:
+    if found is None:
+        out.print(f"this shard of {path.name} is done: merge all with `sensewise merge {path.name}`", markup=False)
+        return
+    for note in found.notes:
+        err.print(note, markup=False)
+    out.print(f"{path}.json: {len(found.rows)} rows", soft_wrap=True, markup=False)
+
+
+@app.command()
+def bench(results: Folder = Path("results")) -> None:
+    """Speed as ratios measured in one run, to results/bench.json. Let nothing else run on the machine."""
+    from sensewise import bench as benchmarks
+    from sensewise.report import bench_table
+
     ensure_writable(results)
-    for name in EXPERIMENTS if experiment == "all" else [experiment]:
-        with progress_bar() as progress:
-            found = EXPERIMENTS[name](preset, range(seeds), progress)
-        found.write(results / f"{name}.json")
-        for note in found.notes:
-            err.print(note, markup=False)
-        out.print(f"{results / name}.json: {len(found.rows)} rows", soft_wrap=True, markup=False)
+    with progress_bar() as progress:
+        found = benchmarks.run(progress)
+    found.write(results / "bench.json")
+    out.print(bench_table(found.rows))
 
 
 @app.command()
@@ -311,11 +205,12 @@ def report(
     results: Annotated[Path, typer.Option(help="Folder of the results files.")] = Path("results"),
     docs: Annotated[Path, typer.Option(help="Where results.md and its figures go.")] = Path("docs"),
     page: Annotated[Path, typer.Option(help="The self-contained page.")] = Path("report.html"),
+    readme: Annotated[Path, typer.Option(help="Its marked tables are brought up to date.")] = Path("README.md"),
 ) -> None:
     """Draw every table and figure from the results files: ours beside the paper's."""
     from sensewise.report import write_report
 
-    missing = write_report(results, docs, page)
+    missing = write_report(results, docs, page, readme)
     out.print(f"{docs / 'results.md'} and {page} are written", soft_wrap=True, markup=False)
     if missing:
         err.print(f"No results yet for {', '.join(missing)}")
@@ -359,25 +254,6 @@ def serve(
     from sensewise.web.server import serve as serve_page
 
     serve_page(port, open_browser, lambda address: out.print(f"Open [bold]{address}[/], stop with Ctrl-C"))
-
-
-def parse_budget(text: str) -> float | int:
-    """A fraction or a count from the command line."""
-    try:
-        return int(text) if text.lstrip("+-").isdigit() else float(text)
-    except ValueError:
-        raise ConfigError(
-            f"budget {text!r} is not a number: give a fraction such as 0.1, or a count of pixels"
-        ) from None
-
-
-def ensure_writable(folder: Path) -> None:
-    """Fail before the work, not after it, if the results could not be written."""
-    from sensewise.checkpoint import write_text
-
-    probe = folder / ".write-test"
-    write_text(probe, "")
-    probe.unlink()
 
 
 def fail(message: str) -> NoReturn:

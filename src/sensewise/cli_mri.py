@@ -5,16 +5,10 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
-from rich.console import Console
 
+from sensewise.cli_options import MaxMinutes, Preset, Resume, err, out, say_complete
 from sensewise.errors import DataError
 
-err = Console(stderr=True)
-out = Console()
-
-Preset = Annotated[str, typer.Option(help="A bundled preset (cpu, paper) or the path of a TOML file.")]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on from where the run folder stands.")]
-Minutes = Annotated[float | None, typer.Option(help="Stop and save after so many minutes.", min=0)]
 Budget = Annotated[float, typer.Option(help="Fraction of the rows, the ACS block included.")]
 Folder = Annotated[Path | None, typer.Option("--out", help="The run folder. Default: runs/mri-PRESET/NAME.")]
 Data = Annotated[
@@ -61,14 +55,14 @@ def _train(
     train, validation = mri.load(data)[0].hold_out()  # the val split is for scoring alone
     target = folder or run_folder(preset, name)
     complete = trainer(settings, train, validation, mri.acs, *before, target, console=err, **options)
-    out.print(f"{target}: {'complete' if complete else 'stopped early; continue with --resume'}", soft_wrap=True)
+    say_complete(target, complete)
 
 
 def train_reconstructor(
     which: Annotated[Literal["a", "b"], typer.Argument(help="a: masks are optimised against it. b: the judge.")],
     preset: Preset = "cpu",
     resume: Resume = False,
-    max_minutes: Minutes = None,
+    max_minutes: MaxMinutes = None,
     folder: Folder = None,
     data: Data = None,
 ) -> None:
@@ -83,7 +77,7 @@ def train_reconstructor(
 def train_row_prior(
     preset: Preset = "cpu",
     resume: Resume = False,
-    max_minutes: Minutes = None,
+    max_minutes: MaxMinutes = None,
     folder: Folder = None,
     data: Data = None,
 ) -> None:
@@ -98,7 +92,7 @@ def train_row_policy(
     form: Annotated[Literal["adaptive", "static"], typer.Argument(help="With or without the scout.")] = "adaptive",
     preset: Preset = "cpu",
     resume: Resume = False,
-    max_minutes: Minutes = None,
+    max_minutes: MaxMinutes = None,
     folder: Folder = None,
     data: Data = None,
 ) -> None:
@@ -128,7 +122,7 @@ def train_row_profile(
     budget: Budget,
     preset: Preset = "cpu",
     resume: Resume = False,
-    max_minutes: Minutes = None,
+    max_minutes: MaxMinutes = None,
     folder: Folder = None,
     data: Data = None,
 ) -> None:
@@ -143,7 +137,7 @@ def train_loupe_rows(
     budget: Budget,
     preset: Preset = "cpu",
     resume: Resume = False,
-    max_minutes: Minutes = None,
+    max_minutes: MaxMinutes = None,
     folder: Folder = None,
     data: Data = None,
 ) -> None:
@@ -162,7 +156,7 @@ def train_row_value(
     ] = "gain",
     preset: Preset = "cpu",
     resume: Resume = False,
-    max_minutes: Minutes = None,
+    max_minutes: MaxMinutes = None,
     folder: Folder = None,
     data: Data = None,
 ) -> None:
@@ -183,7 +177,7 @@ def search_mask(
     budget: Budget,
     preset: Preset = "cpu",
     resume: Resume = False,
-    max_minutes: Minutes = None,
+    max_minutes: MaxMinutes = None,
     folder: Folder = None,
     data: Data = None,
 ) -> None:
@@ -201,7 +195,7 @@ def search_mask(
     target = folder or run_folder(preset, f"static-search-{budget:g}")
     search = Search(network, train.kspace, k, mri.acs, presets.load(preset, "mri.search", SearchSettings), target)
     complete = search.run(resume=resume, max_minutes=max_minutes, console=err)
-    out.print(f"{target}: {'complete' if complete else 'stopped early; continue with --resume'}", soft_wrap=True)
+    say_complete(target, complete)
 
 
 def register(app: typer.Typer, data_app: typer.Typer, train_app: typer.Typer) -> None:

@@ -79,6 +79,18 @@ def terminal_table(rows: Rows, title: str) -> Table:
     return table
 
 
+def bench_table(rows: Rows) -> Table:
+    """What was measured, what it should be, and whether it is."""
+    table = Table(title="Speed", title_justify="left")
+    for name in ("row", "measured", "wanted", ""):
+        table.add_column(name, justify="left" if name == "row" else "right")
+    for row in rows:
+        sign, bound = ("<=", row["at_most"]) if "at_most" in row else (">=", row["at_least"])
+        mark = {True: "[green]yes[/]", False: "[red]no[/]", None: ""}[row["holds"]]
+        table.add_row(row["row"], number(row["value"]), "" if bound is None else f"{sign} {bound:g}", mark)
+    return table
+
+
 def html_table(rows: Rows) -> Markup:
     """The same table for a page."""
     head = "".join(f"<th>s = {budget:g}</th>" for budget in _budgets(rows))
@@ -193,8 +205,8 @@ def mnist_sequential(path: Path) -> Section:
     main = tables[0][1]
     text = [
         "Errors are wrong pixels per image, out of 1,024, with hidden pixels at the prior's argmax; in parentheses the "
-        "fraction of images reconstructed exactly. Mean ± standard deviation over 5 seeds; label-greedy has no "
-        "randomness. The label is known to every method through the prior.",
+        f"fraction of images reconstructed exactly. Mean ± standard deviation over {main[0]['seeds']} seeds; "
+        "label-greedy has no randomness. The label is known to every method through the prior.",
         *results["notes"],
     ]
     figures = {
@@ -218,8 +230,30 @@ SECTIONS: dict[str, Callable[[Path], Section]] = {
 }
 
 
-def write_report(results: Path, docs: Path, page: Path) -> list[str]:
+MARKS = ("<!-- table of results/{}.json -->", "<!-- end of table -->")
+
+
+def write_table(readme: Path, sections: dict[str, Section]) -> None:
+    """Put each section's first table between its marks in a Markdown file; a file without marks is left alone."""
+    if not readme.is_file():
+        return
+    text = before = readme.read_text(encoding="utf-8")
+    for name, section in sections.items():
+        begin, end = MARKS[0].format(name), MARKS[1]
+        if begin in text and section.tables:
+            head, rest = text.split(begin, 1)
+            if end not in rest:
+                raise DataError(f"{readme} has no line {end!r} after {begin!r}")
+            text = f"{head}{begin}\n{markdown_table(section.tables[0][1])}\n{end}{rest.split(end, 1)[1]}"
+    if text != before:
+        write_text(readme, text)
+
+
+def write_report(results: Path, docs: Path, page: Path, readme: Path | None = None) -> list[str]:
     """`docs/results.md` with its figures, and one self-contained page, from the files in `results`.
+
+    Args:
+        readme: a Markdown file whose marked tables are brought up to date as well.
 
     Returns:
         The experiments that have no results file yet.
@@ -227,7 +261,8 @@ def write_report(results: Path, docs: Path, page: Path) -> list[str]:
     found = {name: results / f"{name}.json" for name in SECTIONS if (results / f"{name}.json").is_file()}
     if not found:
         raise DataError(f"no results in {results}: run `sensewise run all` first")
-    sections = [SECTIONS[name](path) for name, path in found.items()]
+    by_name = {name: SECTIONS[name](path) for name, path in found.items()}
+    sections = list(by_name.values())
     contents = {
         name: figure if isinstance(figure, bytes) else to_bytes(figure)
         for section in sections
@@ -253,4 +288,6 @@ def write_report(results: Path, docs: Path, page: Path) -> list[str]:
     pictures = {name: data_uri(content, name.rsplit(".", 1)[1]) for name, content in contents.items()}
     template = _environment().get_template("report.html")
     write_text(page, template.render(sections=sections, pictures=pictures, html_table=html_table))
+    if readme is not None:
+        write_table(readme, by_name)
     return sorted(set(SECTIONS) - set(found))

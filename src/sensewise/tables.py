@@ -1,6 +1,7 @@
 """Tables of the report: a grid of text, as HTML and as Markdown. Results in, text out."""
 
 import html
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -79,7 +80,10 @@ def number(value: float | None) -> str:
     size = abs(value)
     if size < 5e-6:
         return f"{value:.0e}"
-    return f"{value:.1f}" if size >= 10 else f"{value:.2f}" if size >= 0.1 else f"{value:.5f}".rstrip("0").rstrip(".")
+    if size >= 0.1:
+        return f"{value:.1f}" if size >= 10 else f"{value:.2f}"
+    decimals = min(5, 2 - math.floor(math.log10(size)))
+    return f"{value:.{decimals}f}".rstrip("0").rstrip(".")
 
 
 def pick(rows: Rows, **wanted: Any) -> Rows:

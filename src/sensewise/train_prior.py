@@ -20,8 +20,8 @@ class NetworkSettings:
     """Which network, and how large (the sizes are for the U-Net)."""
 
     name: Literal["unet", "paper-conv"] = "unet"
-    widths: tuple[int, ...] = (48, 96, 192)
-    blocks: tuple[int, ...] = (2, 2, 2)
+    widths: tuple[int, ...] = (32, 64, 128)
+    blocks: tuple[int, ...] = (1, 2, 2)
     patch: int = 2
     embedding: int = 128
     encoding: Literal["one-hot", "ordinal"] = "one-hot"

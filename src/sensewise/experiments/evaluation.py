@@ -2,17 +2,20 @@
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 from typing import Any
 
 import torch
 from rich.progress import Progress
-from torch import Tensor
+from torch import Tensor, nn
 
 from sensewise import information
 from sensewise.acquire import Trajectory, acquire
+from sensewise.checkpoint import fingerprint
 from sensewise.data import Images
+from sensewise.experiments.journal import recall
 from sensewise.experiments.results import row
 from sensewise.metrics import TOKEN_METRICS, psnr
 from sensewise.policies import Greedy, Policy, Random, Start, VariableDensity, random_probe
@@ -20,6 +23,8 @@ from sensewise.priors import Prior
 from sensewise.reconstruct import Reconstructor
 from sensewise.sensors import PixelSensor, Side
 from sensewise.tokens import dequantize
+
+BLOCK = 2560  # images measured at once
 
 
 @dataclass(frozen=True)
@@ -101,15 +106,43 @@ def judge(prior: Prior, x: Tensor, y: Tensor, mask: Tensor, side: Side, metrics:
 
 def score(
     prior: Prior, strategy: Strategy, x: Tensor, side: Side, budget: float, seed: int, metrics: Sequence[str]
-) -> tuple[dict[str, float], float]:
-    """Metrics and realised density of one strategy at one budget with one seed."""
+) -> dict[str, float]:
+    """Metrics and realised density (key "density") of one strategy at one budget with one seed."""
     taken = spend(strategy, x, side, budget, seed)
-    density = taken.density.mean().item()
+    density = {"density": taken.density.mean().item()}
     if strategy.reconstructor is None:
-        return judge(prior, x, taken.observation, taken.mask, side, metrics), density
+        return density | judge(prior, x, taken.observation, taken.mask, side, metrics)
     x_hat = strategy.reconstructor(taken.observation, taken.mask, side)
     found = {name: TOKEN_METRICS[name](x_hat, x, taken.mask) for name in metrics if name in TOKEN_METRICS}
-    return {name: found[name].nanmean().item() if name in found else math.nan for name in metrics}, density
+    return density | {name: found[name].nanmean().item() if name in found else math.nan for name in metrics}
+
+
+class _Block:
+    """Some images and what is known about them; measured together, and found again by name in a journal."""
+
+    def __init__(self, images: Images, start: int, side: Side | None) -> None:
+        part = slice(start, start + BLOCK)
+        self.start, (self.x, label) = start, images[part]
+        self.side = known_side(self.x, label, images.num_states) if side is None else _cut(side, part)
+        self.name = [images.name, images.split, start, len(self.x)]
+
+
+def _cut(side: Side, part: slice) -> Side:
+    def some(value: Tensor | None) -> Tensor | None:
+        return None if value is None else value[part]
+
+    return replace(side, label=some(side.label), summary=some(side.summary), scout=some(side.scout))
+
+
+def _weights(*holders: object) -> list[str]:
+    """The fingerprints of every model that policies and reconstructors hold."""
+    found = set()
+    for holder in holders:
+        for value in (holder, *getattr(holder, "__dict__", {}).values()):
+            owner = getattr(value, "__self__", value)  # a method of a model stands for the model
+            if isinstance(owner, nn.Module):
+                found.add(fingerprint(owner))
+    return sorted(found)
 
 
 def evaluate(
@@ -134,21 +167,26 @@ def evaluate(
         columns: further columns of every row.
         side: what is known beforehand; by default the images' own labels and summaries.
     """
-    x, label = images[slice(None)]
-    side = known_side(x, label, images.num_states) if side is None else side
+    blocks = [_Block(images, start, side) for start in range(0, len(images), BLOCK)]
     runs = [(s, budget, seeds if s.random else seeds[:1]) for budget, s in product(budgets, strategies)]
-    bar = progress.add_task(f"{len(images)} images", total=sum(s.passes * len(r) for s, _, r in runs))
+    total = sum(s.passes * len(r) for s, _, r in runs) * len(images)
+    bar = progress.add_task(f"{len(images)} images", total=total)
     rows = []
     for strategy, budget, used_seeds in runs:
-        found = []
+        found, method, steps = [], strategy.method, strategy.steps
+        weights = _weights(prior, strategy.policy, strategy.reconstructor)
         for seed in used_seeds:
-            progress.update(bar, description=f"{strategy.method} {strategy.steps} s={budget}")
-            found.append(score(prior, strategy, x, side, budget, seed, metrics))
-            progress.advance(bar, strategy.passes)
-        density = sum(value for _, value in found) / len(found)
+            progress.update(bar, description=f"{method} {steps} s={budget}")
+            parts = []
+            for block in blocks:
+                key = [method, steps, budget, seed, *block.name, columns, weights]
+                measure = partial(score, prior, strategy, block.x, block.side, budget, seed + block.start, metrics)
+                parts.append((recall(key, ("density", *metrics), measure), len(block.x) / len(images)))
+                progress.advance(bar, strategy.passes * len(block.x))
+            found.append({name: sum(part[name] * share for part, share in parts) for name in ("density", *metrics)})
+        density = sum(values["density"] for values in found) / len(found)
         for metric in metrics:
-            method, steps = strategy.method, strategy.steps
-            per_seed = [values[metric] for values, _ in found] * (1 if strategy.random else len(seeds))
+            per_seed = [values[metric] for values in found] * (1 if strategy.random else len(seeds))
             reference = paper(method, steps, budget, metric)
             rows.append(row(method, steps, budget, density, metric, per_seed, len(images), reference, **columns))
     progress.remove_task(bar)

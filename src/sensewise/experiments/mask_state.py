@@ -37,7 +37,7 @@ def errors_of(prior: AbsorbingPrior, images: Images, budget: float, seeds: Seque
     side = known_side(x, label, images.num_states)
     strategy = Strategy(WITH, Greedy(prior), 1, random_probe(x.shape[2] * x.shape[3]))
     found = [score(prior, strategy, x, side, budget, seed, ("errors",)) for seed in seeds]
-    return sum(values["errors"] for values, _ in found) / len(found), found[0][1]
+    return sum(values["errors"] for values in found) / len(found), found[0]["density"]
 
 
 def measure(

@@ -54,8 +54,9 @@ def run(
         )
     results = Results("evaluate", "cpu", images.name, weights={"prior": fingerprint(prior)})
     strategies = own_strategies(prior)
+    metrics = METRICS if prior.num_states == 2 else (*METRICS, "psnr")
     results.rows = evaluate(
-        prior, images, strategies, budgets, seeds, METRICS, lambda *_: None, progress, {"split": images.split}
+        prior, images, strategies, budgets, seeds, metrics, lambda *_: None, progress, {"split": images.split}
     )
     shown = [strategy for strategy in strategies if strategy.steps in (1, STEPS)]
     results.arrays = example_arrays(prior, images.first(3), shown, EXAMPLE_BUDGET, seeds[0])

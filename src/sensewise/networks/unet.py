@@ -1,8 +1,8 @@
-"""A U-Net without normalisation layers: the default, because on a CPU it earns the most per second.
+"""A small U-Net with the cheapest normalisation there is: the default, because on a CPU it earns the most per second.
 
 Pixels are folded 2 x 2 into channels first, so that the widest maps have a quarter of the positions. Residual blocks
-start as the identity (their last convolution is zero), which is what makes normalisation unnecessary; without it a
-pass runs at the speed of its convolutions.
+start as the identity (their last convolution is zero). Each image is divided by one number, its root mean square,
+before a convolution: that keeps high learning rates stable and costs a twentieth of a pass (GroupNorm: two fifths).
 """
 
 import math
@@ -16,11 +16,23 @@ from torch import Tensor, nn
 from sensewise.networks.encodings import ENCODINGS
 
 
+class ImageNorm(nn.Module):
+    """Each image divided by its root mean square over all channels and positions, then a gain per channel."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.gain = nn.Parameter(torch.ones(width, 1, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * (torch.rsqrt(x.square().mean(dim=(1, 2, 3), keepdim=True) + 1e-6) * self.gain)
+
+
 class Block(nn.Module):
-    """`x + conv(silu(conv(silu(x)) + condition))`, with the second convolution zero at the start."""
+    """`x + conv(silu(norm(conv(silu(norm(x)))) + condition))`, with the second convolution zero at the start."""
 
     def __init__(self, width: int, embedding: int) -> None:
         super().__init__()
+        self.norm_first, self.norm_second = ImageNorm(width), ImageNorm(width)
         self.first = nn.Conv2d(width, width, 3, padding=1)
         self.second = nn.Conv2d(width, width, 3, padding=1)
         self.condition = nn.Linear(embedding, width)
@@ -28,8 +40,8 @@ class Block(nn.Module):
         nn.init.zeros_(self.second.bias)  # type: ignore[arg-type]
 
     def forward(self, x: Tensor, embedding: Tensor) -> Tensor:
-        h = self.first(F.silu(x)) + self.condition(embedding)[:, :, None, None]
-        return x + self.second(F.silu(h))
+        h = self.norm_second(self.first(F.silu(self.norm_first(x))))
+        return x + self.second(F.silu(h + self.condition(embedding)[:, :, None, None]))
 
 
 class Condition(nn.Module):
@@ -86,8 +98,8 @@ class UNet(nn.Module):
         channels: int,
         num_states: int,
         num_labels: int | None,
-        widths: tuple[int, ...] = (48, 96, 192),
-        blocks: tuple[int, ...] = (2, 2, 2),
+        widths: tuple[int, ...] = (32, 64, 128),
+        blocks: tuple[int, ...] = (1, 2, 2),
         patch: int = 2,
         embedding: int = 128,
         encoding: str = "one-hot",

@@ -12,6 +12,15 @@ T = TypeVar("T")
 FOLDER = Path(__file__).parent
 
 
+def find(preset: str | Path) -> Path:
+    """The file of a preset, by its bundled name or its path."""
+    for path in (FOLDER / f"{preset}.toml", Path(preset)):
+        if path.is_file():
+            return path
+    names = ", ".join(sorted(p.stem for p in FOLDER.glob("*.toml")))
+    raise ConfigError(f"no preset {str(preset)!r}: choose one of {names}, or give the path of a TOML file")
+
+
 def load(preset: str | Path, section: str, into: type[T]) -> T:
     """One section of a preset as a dataclass.
 
@@ -20,12 +29,7 @@ def load(preset: str | Path, section: str, into: type[T]) -> T:
         section: the dotted name of a table in the file, such as "prior.mnist.random-masks".
         into: the dataclass whose defaults the section overrides.
     """
-    path = FOLDER / f"{preset}.toml"
-    if not path.is_file():
-        path = Path(preset)
-    if not path.is_file():
-        names = ", ".join(sorted(p.stem for p in FOLDER.glob("*.toml")))
-        raise ConfigError(f"no preset {str(preset)!r}: choose one of {names}, or give the path of a TOML file")
+    path = find(preset)
     try:
         table: Any = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:

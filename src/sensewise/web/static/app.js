@@ -107,6 +107,7 @@ function pause() {
 }
 
 function setPlaying(playing) {
+  $("verdict").setAttribute("aria-live", playing ? "off" : "polite"); // nobody wants every frame read aloud
   $("play").setAttribute("aria-label", playing ? "Pause" : "Play");
   $("play-path").setAttribute("d", playing ? "M6 4h4v16H6zM14 4h4v16h-4z" : "M7 4v16l13-8z");
 }
@@ -120,7 +121,7 @@ function goTo(step) {
 /** Say and store where playback came to rest. */
 function settle() {
   writeAddress(state, prior);
-  $("verdict").textContent = verdict();
+  $("verdict").textContent = verdict(); // written again, so that it is read aloud
 }
 
 // ---------------------------------------------------------------- showing
@@ -167,7 +168,7 @@ function show(step) {
   $("next").disabled = step === state.steps;
   chart.draw($("chart"), films, step);
   showPixel();
-  if (timer === undefined) $("verdict").textContent = verdict();
+  $("verdict").textContent = verdict();
 }
 
 // ---------------------------------------------------------------- one pixel

@@ -1,0 +1,73 @@
+"""What the commands share: consoles, options, checks."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from sensewise.errors import ConfigError, DataError
+
+out = Console()
+err = Console(stderr=True)
+
+Seed = Annotated[int, typer.Option(help="Seed of everything random.", min=0)]
+
+
+def known_dataset(name: str) -> str:
+    from sensewise.data import LOAD
+
+    if name not in LOAD:
+        raise DataError(f"no data set {name!r}: choose one of {', '.join(LOAD)}")
+    return name
+
+
+Dataset = Annotated[str, typer.Option(help="mnist or cifar10", callback=known_dataset)]
+DataFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--data",
+        help="Your own data set, or the folder of the data sets. Default: SENSEWISE_DATA, else the user's cache.",
+    ),
+]
+
+Preset = Annotated[str, typer.Option(help="cpu, paper, or the path of a TOML file.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint of the run folder.")]
+MaxMinutes = Annotated[float | None, typer.Option(help="Stop and save after so many minutes.", min=0)]
+
+
+def progress_bar() -> Progress:
+    return Progress(
+        TextColumn("{task.description}", justify="left"),
+        BarColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=err,
+        transient=True,
+    )
+
+
+def parse_budget(text: str) -> float | int:
+    """A fraction or a count from the command line."""
+    try:
+        return int(text) if text.lstrip("+-").isdigit() else float(text)
+    except ValueError:
+        raise ConfigError(
+            f"budget {text!r} is not a number: give a fraction such as 0.1, or a count of pixels"
+        ) from None
+
+
+def ensure_writable(folder: Path) -> None:
+    """Fail before the work, not after it, if the results could not be written."""
+    from sensewise.checkpoint import write_text
+
+    probe = folder / ".write-test"
+    write_text(probe, "")
+    probe.unlink()
+
+
+def say_complete(target: Path, complete: bool) -> None:
+    """How a training ended."""
+    state = "complete" if complete else "stopped early; continue with --resume"
+    out.print(f"{target}: {state}", soft_wrap=True, markup=False)

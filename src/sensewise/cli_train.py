@@ -1,0 +1,128 @@
+"""The command line of training on pixels: priors, the mask generator, LOUPE, the mask-state ablation."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sensewise.cli_options import DataFolder, Dataset, MaxMinutes, Preset, Resume, err, say_complete
+from sensewise.errors import ConfigError
+
+if TYPE_CHECKING:
+    from sensewise.data import Images
+
+
+def train_prior_command(
+    stage: Annotated[
+        str | None,
+        typer.Option(help="random-masks (default), on-policy (from a first stage), or mixed (default for your data)."),
+    ] = None,
+    dataset: Dataset = "mnist",
+    preset: Preset = "cpu",
+    folder: Annotated[Path | None, typer.Option("--out", help="The run folder. Default: runs/DATASET-STAGE.")] = None,
+    init: Annotated[str | None, typer.Option(help="Start from the weights of this run or bundled prior.")] = None,
+    resume: Resume = False,
+    max_minutes: MaxMinutes = None,
+    data: DataFolder = None,
+) -> None:
+    """Train a prior. Writes config.json, log.jsonl, loss.png and weights.safetensors into the run folder."""
+    from sensewise import presets
+    from sensewise.data import is_imported, load_imported
+    from sensewise.train_prior import PriorSettings, train_prior
+
+    own = data if is_imported(data) else None
+    stage = stage or ("random-masks" if own is None else "mixed")
+    settings = presets.load(preset, f"prior.{dataset if own is None else 'imported'}.{stage}", PriorSettings)
+    if stage == "on-policy" and init is None and not resume:
+        raise ConfigError("stage on-policy needs --init: the run folder or bundled name of a first stage")
+    target = folder or Path("runs") / f"{dataset if own is None else own.resolve().name}-{stage}"
+    if own is None:
+        train, validation = training_images(dataset, data)
+    else:
+        train, validation = load_imported(own, "train"), load_imported(own, "validation")
+    complete = train_prior(
+        settings, train, validation, target, init=init, resume=resume, max_minutes=max_minutes, console=err
+    )
+    say_complete(target, complete)
+
+
+def train_generator_command(
+    variant: Annotated[
+        str, typer.Option(help="disarm (the shipped one), or a control: observed, observed-weak, straight-through, ...")
+    ] = "disarm",
+    dataset: Dataset = "mnist",
+    preset: Preset = "cpu",
+    prior: Annotated[str, typer.Option(help="A bundled prior's name or a run folder.")] = "mnist",
+    folder: Annotated[Path | None, typer.Option("--out", help="The run folder. Default: runs/mnist-generator.")] = None,
+    resume: Resume = False,
+    max_minutes: MaxMinutes = None,
+    data: DataFolder = None,
+) -> None:
+    """Train the one-shot mask generator against a frozen prior."""
+    from sensewise import presets
+    from sensewise.checkpoint import load_prior
+    from sensewise.train_generator import GeneratorSettings, train_generator
+
+    settings = presets.load(preset, f"generator.{dataset}.{variant}", GeneratorSettings)
+    train, validation = training_images(dataset, data)
+    name = f"{dataset}-generator" + ("" if variant == "disarm" else f"-{variant}")
+    target = folder or Path("runs") / name
+    scorer = load_prior(prior)
+    complete = train_generator(
+        settings, scorer, train, validation, target, resume=resume, max_minutes=max_minutes, console=err
+    )
+    say_complete(target, complete)
+
+
+def train_loupe_command(
+    dataset: Dataset = "mnist",
+    preset: Preset = "cpu",
+    folder: Annotated[Path, typer.Option("--out", help="Holds one run folder a budget.")] = Path("runs"),
+    resume: Resume = False,
+    max_minutes: MaxMinutes = None,
+    data: DataFolder = None,
+) -> None:
+    """Train LOUPE for pixels with its own U-Net, one run a budget of the preset."""
+    from sensewise import presets
+    from sensewise.train_loupe import LoupeSettings, train_loupe
+
+    settings = presets.load(preset, f"loupe.{dataset}", LoupeSettings)
+    train, validation = training_images(dataset, data)
+    complete = train_loupe(settings, train, validation, folder, resume=resume, max_minutes=max_minutes, console=err)
+    say_complete(folder, complete)
+
+
+def train_mask_state_command(
+    dataset: Dataset = "mnist",
+    preset: Preset = "cpu",
+    folder: Annotated[Path | None, typer.Option("--out", help="Default: runs/mnist-mask-state.")] = None,
+    resume: Resume = False,
+    max_minutes: MaxMinutes = None,
+    data: DataFolder = None,
+) -> None:
+    """Train the pairs of small priors, with and without a mask state, that `run mask-state` compares."""
+    from sensewise import presets
+    from sensewise.train_mask_state import MaskStateSettings, train_mask_state
+
+    settings = presets.load(preset, f"mask-state.{dataset}", MaskStateSettings)
+    train, validation = training_images(dataset, data)
+    target = folder or Path("runs") / f"{dataset}-mask-state"
+    complete = train_mask_state(
+        settings, train, validation, target, resume=resume, max_minutes=max_minutes, console=err
+    )
+    say_complete(target, complete)
+
+
+def training_images(dataset: str, data: Path | None) -> "tuple[Images, Images]":
+    """Training and validation images of a data set."""
+    from sensewise.data import LOAD
+
+    return LOAD[dataset]("train", data), LOAD[dataset]("validation", data)
+
+
+def register(train_app: typer.Typer) -> None:
+    """Add these commands to `sensewise train`."""
+    train_app.command("prior")(train_prior_command)
+    train_app.command("generator")(train_generator_command)
+    train_app.command("loupe")(train_loupe_command)
+    train_app.command("mask-state")(train_mask_state_command)

@@ -1,0 +1,48 @@
+"""Run an experiment so that nothing is lost: every measurement is journalled, the results are written at the end."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.progress import Progress
+
+from sensewise.errors import DataError
+from sensewise.experiments import EXPERIMENTS
+from sensewise.experiments.journal import Journal, join, keeping
+from sensewise.experiments.results import Results, commit
+
+
+def run_experiment(
+    name: str, preset: str, seeds: Sequence[int], folder: Path, progress: Progress, shard: tuple[int, int] = (0, 1)
+) -> Results | None:
+    """Run one experiment, or go on with it, and write `folder/NAME.json`.
+
+    Args:
+        name: a key of `EXPERIMENTS`.
+        shard: `(i, n)` makes every n-th measurement only, for `merge_shards`; then no results are written.
+
+    Returns:
+        The results; None for one shard of several.
+    """
+    number, of = shard
+    part = folder / (f"{name}.shard-{number + 1}-of-{of}.jsonl" if of > 1 else f"{name}.partial.jsonl")
+    journal = Journal(part, {"experiment": name, "preset": preset, "commit": commit()}, shard)
+    with keeping(journal):
+        results = EXPERIMENTS[name](preset, seeds, progress)
+    if of > 1:
+        return None
+    results.write(folder / f"{name}.json")
+    part.unlink()
+    return results
+
+
+def merge_shards(name: str, preset: str, seeds: Sequence[int], folder: Path, progress: Progress) -> Results:
+    """Put the journals of all shards together and write `folder/NAME.json`; what no shard measured is measured now."""
+    parts = sorted(folder.glob(f"{name}.shard-*-of-*.jsonl"))
+    if not parts:
+        raise DataError(f"{folder} holds no shard of {name}: make them with `sensewise run {name} --shard i/n`")
+    join(parts, folder / f"{name}.partial.jsonl")
+    results = run_experiment(name, preset, seeds, folder, progress)
+    assert results is not None
+    for part in parts:
+        part.unlink()
+    return results
