@@ -1,6 +1,8 @@
 import json
 import os
 import stat
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -13,6 +15,7 @@ from sensewise.checkpoint import (
     build_prior,
     fingerprint,
     load_prior,
+    locked,
     read_json,
     read_tensors,
     save_run,
@@ -227,3 +230,29 @@ def test_tensors_and_metadata_round_trip(tmp_path):
     found, metadata = read_tensors(tmp_path / "x")
     assert all(torch.equal(found[name], tensors[name]) for name in tensors)
     assert metadata == {"note": '{"k": 1}'}
+
+
+def test_a_lock_keeps_another_process_out(tmp_path):
+    path = tmp_path / "run" / ".lock"
+    attempt = (
+        f"from pathlib import Path; from sensewise.checkpoint import locked\nwith locked(Path({str(path)!r})): pass"
+    )
+    with locked(path):
+        found = subprocess.run([sys.executable, "-c", attempt], capture_output=True, text=True, check=False)
+        assert f"run is in use by process {os.getpid()}" in found.stderr
+    assert not path.exists()
+    assert subprocess.run([sys.executable, "-c", attempt], check=False).returncode == 0
+
+
+def test_a_lock_file_left_by_a_kill_does_not_matter(tmp_path):
+    path = tmp_path / ".lock"
+    path.write_text("4711")
+    with locked(path):
+        assert path.read_text() == str(os.getpid())
+    assert not path.exists()
+
+
+def test_a_lock_in_a_folder_that_cannot_be(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError, match="cannot write"), locked(tmp_path / "file" / ".lock"):
+        pass

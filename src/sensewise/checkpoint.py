@@ -4,6 +4,7 @@ A bundled model is such a folder under `assets/`, so a bundled name and a run fo
 written under a temporary name and then renamed: a reader never sees half a file.
 """
 
+import fcntl
 import hashlib
 import json
 import os
@@ -52,6 +53,43 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the lock file `path`: one process at a time. The system lets go of it even after `kill -9`."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        while True:
+            file = path.open("a+", encoding="utf-8")
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _same_file(file.fileno(), path):
+                break
+            file.close()  # its last owner has just removed it
+    except BlockingIOError as error:
+        file.seek(0)
+        owner = file.read().strip() or "unknown"
+        file.close()
+        raise OutputError(
+            f"{path.parent} is in use by process {owner}: wait for it, or choose another folder"
+        ) from error
+    except OSError as error:
+        raise OutputError(f"cannot write {path}: {error.strerror}; choose another folder") from error
+    try:
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        file.close()
+
+
+def _same_file(handle: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(handle), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def write_text(path: Path, text: str) -> None:

@@ -32,6 +32,7 @@ from torch import Generator, Tensor, nn
 from sensewise.checkpoint import (
     atomic,
     load_weights,
+    locked,
     read_json,
     read_tensors,
     save_run,
@@ -263,6 +264,20 @@ def fit(
     Returns:
         True if the run is complete.
     """
+    with locked(folder / ".lock"):
+        return _fit(objective, settings, config, folder, fabric, resume, max_minutes, console)
+
+
+def _fit(
+    objective: Objective,
+    settings: FitSettings,
+    config: dict[str, Any],
+    folder: Path,
+    fabric: Fabric | None,
+    resume: bool,
+    max_minutes: float | None,
+    console: Console | None,
+) -> bool:
     fabric = fabric or Fabric(accelerator="cpu", devices=1)
     console = console or Console(stderr=True)
     run = Run(objective, settings, config, folder)

@@ -34,7 +34,7 @@ class Journal:
 
     Args:
         path: of the journal.
-        origin: what a journal must have been made with to be continued, such as commit and preset.
+        origin: what a journal must have been made with to be continued: experiment, preset, code.
         shard: `(i, n)`: measure only every n-th, beginning with the i-th.
     """
 

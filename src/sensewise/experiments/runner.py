@@ -1,14 +1,25 @@
 """Run an experiment so that nothing is lost: every measurement is journalled, the results are written at the end."""
 
+import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
 from rich.progress import Progress
 
+import sensewise
+from sensewise.checkpoint import locked
 from sensewise.errors import DataError
 from sensewise.experiments import EXPERIMENTS
 from sensewise.experiments.journal import Journal, join, keeping
-from sensewise.experiments.results import Results, commit
+from sensewise.experiments.results import Results
+
+
+def code_digest() -> str:
+    """sha256 of the package's source: measurements of other code are never mixed."""
+    digest, folder = hashlib.sha256(), Path(sensewise.__file__).parent
+    for path in sorted(folder.rglob("*.py")):
+        digest.update(str(path.relative_to(folder)).encode() + path.read_bytes())
+    return digest.hexdigest()
 
 
 def run_experiment(
@@ -25,13 +36,14 @@ def run_experiment(
     """
     number, of = shard
     part = folder / (f"{name}.shard-{number + 1}-of-{of}.jsonl" if of > 1 else f"{name}.partial.jsonl")
-    journal = Journal(part, {"experiment": name, "preset": preset, "commit": commit()}, shard)
-    with keeping(journal):
-        results = EXPERIMENTS[name](preset, seeds, progress)
-    if of > 1:
-        return None
-    results.write(folder / f"{name}.json")
-    part.unlink()
+    with locked(folder / f".{part.name}.lock"):
+        journal = Journal(part, {"experiment": name, "preset": preset, "code": code_digest()}, shard)
+        with keeping(journal):
+            results = EXPERIMENTS[name](preset, seeds, progress)
+        if of > 1:
+            return None
+        results.write(folder / f"{name}.json")
+        part.unlink()
     return results
 
 
