@@ -24,7 +24,7 @@ LAYERS = [
     ["__init__", "curriculum", "generator_objective", "loupe"],
     ["train_prior", "train_generator", "train_loupe", "mri"],
     ["train_mask_state"],
-    ["experiments", "environment", "card"],
+    ["experiments", "environment", "card", "export"],
     ["acquire_image", "bench", "report_one_shot", "report_mri", "web"],
     ["report", "cli_mri", "cli_train"],
     ["cli"],

@@ -203,3 +203,22 @@ def test_what_is_missing_is_named(folder, tmp_path, monkeypatch):
     with pytest.raises(DataError, match="is not a folder"):
         sensewise("data", "prepare", "toy", "--images", tmp_path / "none")
     assert "rows measured" in sensewise("acquire", "knee:0", "--budget", "0.5", "--out", tmp_path / "knee")
+
+
+def test_trainers_never_get_the_split_that_scores(folder, monkeypatch):
+    """Both parts that a trainer sees come from the training split, and share no slice."""
+    seen = []
+    for name in ("reconstruction.train_reconstructor", "profile.train_row_prior", "row_policy.train_row_policy"):
+        monkeypatch.setattr(
+            f"sensewise.mri.{name}",
+            lambda _settings, train, validation, *_a, **_o: seen.append((train, validation)) or True,
+        )
+    options = ("--preset", "toy.toml", "--out", "elsewhere")
+    monkeypatch.chdir(folder)
+    sensewise("train", "reconstructor", "a", *options)
+    sensewise("train", "row-prior", *options)
+    sensewise("train", "row-policy", "adaptive", *options)
+    assert len(seen) == 3
+    for train, validation in seen:
+        assert (train.split, validation.split) == ("train", "train")
+        assert not set(train.sources) & set(validation.sources)

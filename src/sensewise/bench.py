@@ -4,9 +4,11 @@ import resource
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -82,8 +84,8 @@ def _pass(prior: Prior, y: Tensor, label: Tensor) -> Callable[[], Tensor]:
     return lambda: prior.read(lambda log_probs: log_probs[..., 0], y, label)
 
 
-def _acquisition(policy: Policy, x: Tensor, label: Tensor, steps: int = STEPS) -> Callable[[], Any]:
-    return lambda: acquire(policy, PixelSensor(x), BUDGET, side=Side(label=label), steps=steps)
+def _acquisition(policy: Policy, x: Tensor, label: Tensor, steps: int | None = None) -> Callable[[], Any]:
+    return lambda: acquire(policy, PixelSensor(x), BUDGET, side=Side(label=label), steps=steps or STEPS)
 
 
 def pass_vs_paper(prior: Prior) -> Measurement:
@@ -95,9 +97,9 @@ def pass_vs_paper(prior: Prior) -> Measurement:
     return Measurement("pass-vs-paper-network", paper / ours, 60, False, {"ours_s": ours, "paper_s": paper})
 
 
-def acquire_vs_sampling(prior: Prior) -> Measurement:
+def acquire_vs_sampling(prior: Prior, images: int = 8) -> Measurement:
     """The same acquisition with entropies from joint samples over ours, and the errors of both."""
-    x, label = _digits(8)
+    x, label = _digits(images)
     policies = {"ours": Greedy(prior), "sampling": PosteriorSampling(prior, samples=16)}
     times, wrong = {}, {}
     for name, policy in policies.items():
@@ -122,6 +124,25 @@ def gemm_fraction(prior: Prior) -> Measurement:
     ours, large = len(x) * one / forward, 2 * 2048**3 / product
     details = {"pass_gflops": ours / 1e9, "gemm_gflops": large / 1e9, "mflop_per_pass": one / 1e6}
     return Measurement("gemm-fraction", ours / large, 0.6, False, details)
+
+
+def onnx(prior: AbsorbingPrior) -> Measurement:
+    """One pass of the exported prior in onnxruntime over one of ours, batch 64, and how far their answers differ."""
+    import onnxruntime
+
+    from sensewise.export import export_onnx
+
+    x, label = _digits(64)
+    y = torch.where(torch.rand(x.shape, generator=torch.Generator().manual_seed(0)) < BUDGET, x, 0)
+    with tempfile.TemporaryDirectory() as folder:
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = torch.get_num_threads()
+        path = export_onnx(prior, Path(folder) / "prior.onnx")
+        session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    inputs = {"tokens": y.numpy(), "label": label.numpy()}
+    ours, theirs = seconds(_pass(prior, y, label), lambda: session.run(None, inputs))
+    apart = float(np.abs(session.run(["probabilities"], inputs)[0] - prior(y, label).exp().numpy()).max())
+    return Measurement("onnx-vs-torch", theirs / ours, None, True, {"largest_difference": apart})
 
 
 def latency(prior: Prior) -> Measurement:
@@ -211,6 +232,7 @@ def run(progress: Progress) -> Results:
         lambda: latency(prior),
         lambda: overhead(prior),
         lambda: scaling(prior),
+        lambda: onnx(prior),
         memory,
     ]
     bar = progress.add_task("bench", total=len(jobs))

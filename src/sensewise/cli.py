@@ -188,6 +188,18 @@ def _say(found: "Results | None", path: Path) -> None:
 
 
 @app.command()
+def export(
+    prior: Annotated[str, typer.Argument(help="A bundled prior's name or a run folder.")],
+    path: Annotated[Path, typer.Option("--out", help="The ONNX file.")] = Path("prior.onnx"),
+) -> None:
+    """Write a prior as ONNX (any batch size): tokens and labels in, probabilities and entropies out."""
+    from sensewise.checkpoint import load_prior
+    from sensewise.export import export_onnx
+
+    out.print(f"{export_onnx(load_prior(prior), path)}: inputs tokens, label; outputs probabilities, entropy")
+
+
+@app.command()
 def bench(results: Folder = Path("results")) -> None:
     """Speed as ratios measured in one run, to results/bench.json. Let nothing else run on the machine."""
     from sensewise import bench as benchmarks

@@ -9,13 +9,12 @@ from typing import Any
 
 import torch
 from rich.progress import Progress
-from torch import Tensor, nn
+from torch import Tensor
 
 from sensewise import information
 from sensewise.acquire import Trajectory, acquire
-from sensewise.checkpoint import fingerprint
 from sensewise.data import Images
-from sensewise.experiments.journal import recall
+from sensewise.experiments.journal import recall, weights_of
 from sensewise.experiments.results import row
 from sensewise.metrics import TOKEN_METRICS, psnr
 from sensewise.policies import Greedy, Policy, Random, Start, VariableDensity, random_probe
@@ -134,17 +133,6 @@ def _cut(side: Side, part: slice) -> Side:
     return replace(side, label=some(side.label), summary=some(side.summary), scout=some(side.scout))
 
 
-def _weights(*holders: object) -> list[str]:
-    """The fingerprints of every model that policies and reconstructors hold."""
-    found = set()
-    for holder in holders:
-        for value in (holder, *getattr(holder, "__dict__", {}).values()):
-            owner = getattr(value, "__self__", value)  # a method of a model stands for the model
-            if isinstance(owner, nn.Module):
-                found.add(fingerprint(owner))
-    return sorted(found)
-
-
 def evaluate(
     prior: Prior,
     images: Images,
@@ -174,7 +162,7 @@ def evaluate(
     rows = []
     for strategy, budget, used_seeds in runs:
         found, method, steps = [], strategy.method, strategy.steps
-        weights = _weights(prior, strategy.policy, strategy.reconstructor)
+        weights = weights_of(prior, strategy.policy, strategy.reconstructor)
         for seed in used_seeds:
             progress.update(bar, description=f"{method} {steps} s={budget}")
             parts = []

@@ -12,7 +12,9 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
-from sensewise.checkpoint import atomic
+from torch import nn
+
+from sensewise.checkpoint import atomic, fingerprint
 from sensewise.errors import ConfigError, DataError
 
 Value = dict[str, float]
@@ -110,3 +112,14 @@ def recall(key: Sequence[Any], names: Sequence[str], measure: Callable[[], Value
     """A measurement of the named numbers, from the journal in use or made now."""
     journal = _ACTIVE.get()
     return measure() if journal is None else journal.recall(json.dumps(key), names, measure)
+
+
+def weights_of(*holders: object) -> list[str]:
+    """The fingerprints of every model that policies and reconstructors hold."""
+    found = set()
+    for holder in holders:
+        for value in (holder, *getattr(holder, "__dict__", {}).values()):
+            owner = getattr(value, "__self__", value)  # a method of a model stands for the model
+            if isinstance(owner, nn.Module):
+                found.add(fingerprint(owner))
+    return sorted(found)

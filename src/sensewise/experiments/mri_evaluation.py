@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ from rich.progress import Progress
 from torch import Generator, Tensor
 
 from sensewise.acquire import Trajectory, acquire
+from sensewise.experiments.journal import recall, weights_of
 from sensewise.experiments.results import row
 from sensewise.metrics import SLICE_METRICS
 from sensewise.mri.kspace import magnitude
@@ -76,6 +78,25 @@ def spend(strategy: RowStrategy, kspace: Tensor, acs: int, budget: float, seed: 
     return acquire(policy, sensor, k, side=Side(scout=scout), steps=steps, start=start, generator=generator, **options)
 
 
+def score_rows(
+    strategy: RowStrategy,
+    kspace: Tensor,
+    x: Tensor,
+    acs: int,
+    budget: float,
+    seed: int,
+    judges: dict[str, Reconstructor],
+) -> dict[str, float]:
+    """Density and the mean over slices of every "JUDGE METRIC", for one strategy at one budget with one seed."""
+    taken = spend(strategy, kspace, acs, budget, seed)
+    found = {"density": taken.density.mean().item()}
+    for judge, reconstruct in judges.items():
+        x_hat = reconstruct(taken.observation, taken.mask, Side())
+        for metric, measure in SLICE_METRICS.items():
+            found[f"{judge} {metric}"] = measure(x_hat, x).mean().item()
+    return found
+
+
 def evaluate_rows(
     kspace: Tensor,
     acs: int,
@@ -98,19 +119,21 @@ def evaluate_rows(
     ]
     bar = progress.add_task(f"{len(kspace)} slices", total=sum(len(used) for _, _, used in runs))
     rows = []
+    scored = {f"{judge} {metric}": (judge, metric) for judge in judges for metric in SLICE_METRICS}
+    slices = [len(kspace), kspace.abs().double().sum().item()]
     for strategy, budget, used in runs:
-        values: dict[tuple[str, str], list[float]] = {}
-        density = 0.0
+        values = []
+        weights = weights_of(strategy.policy(budget), *judges.values())
         for seed in used:
             progress.update(bar, description=f"{strategy.method} {strategy.steps} s={budget:g}")
-            taken = spend(strategy, kspace, acs, budget, seed)
-            density = taken.density.mean().item()
-            for judge, reconstruct in judges.items():
-                x_hat = reconstruct(taken.observation, taken.mask, Side())
-                for metric, measure in SLICE_METRICS.items():
-                    values.setdefault((judge, metric), []).append(measure(x_hat, x).mean().item())
+            more = {"scout": strategy.other_scout, **strategy.columns, **columns}
+            key = [strategy.method, strategy.steps, budget, seed, slices, more, weights]
+            measure = partial(score_rows, strategy, kspace, x, acs, budget, seed, judges)
+            values.append(recall(key, ("density", *scored), measure))
             progress.advance(bar)
-        for (judge, metric), found in values.items():
+        density = values[-1]["density"]
+        for name, (judge, metric) in scored.items():
+            found = [value[name] for value in values]
             per_seed = found if len(found) > 1 else found * len(seeds)
             reference = None if strategy.other_scout else paper(strategy.method, strategy.steps, budget, judge, metric)
             more = {"reconstructor": judge, **strategy.columns, **columns}
