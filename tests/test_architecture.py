@@ -25,7 +25,7 @@ LAYERS = [
     ["train_prior", "train_generator", "train_loupe", "mri"],
     ["train_mask_state"],
     ["experiments", "environment", "card", "export"],
-    ["acquire_image", "bench", "report_one_shot", "report_mri", "web"],
+    ["acquire_image", "bench", "report_one_shot", "report_cifar10", "report_mri", "web"],
     ["report", "cli_mri", "cli_train"],
     ["cli"],
 ]

@@ -94,4 +94,5 @@ TOKEN_METRICS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
     "informative": lambda x_hat, x, mask: informative(mask, x),
     "hidden-accuracy": hidden_accuracy,
     "hidden-foreground-accuracy": hidden_foreground_accuracy,
+    "nonblack-recovery": lambda x_hat, x, mask: foreground_recovery(x_hat, x),  # its name for photographs
 }

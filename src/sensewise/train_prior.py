@@ -17,18 +17,23 @@ from sensewise.training import FitSettings, fit
 
 @dataclass(frozen=True)
 class NetworkSettings:
-    """Which network, and how large (the sizes are for the U-Net)."""
+    """Which network, and how large: `dim`, `layers` and `heads` are the transformer's, the other sizes the U-Net's."""
 
-    name: Literal["unet", "paper-conv"] = "unet"
+    name: Literal["unet", "paper-conv", "dit"] = "unet"
     widths: tuple[int, ...] = (32, 64, 128)
     blocks: tuple[int, ...] = (1, 2, 2)
     patch: int = 2
     embedding: int = 128
     encoding: Literal["one-hot", "ordinal"] = "one-hot"
+    dim: int = 1024
+    layers: int = 5
+    heads: int = 16
 
     def options(self) -> dict[str, Any]:
         if self.name == "paper-conv":
             return {}
+        if self.name == "dit":
+            return {name: getattr(self, name) for name in ("dim", "layers", "heads", "patch", "encoding")}
         return {
             "widths": list(self.widths),
             "blocks": list(self.blocks),

@@ -2,6 +2,7 @@
 
 from sensewise.experiments import (
     baselines,
+    cifar10_sequential,
     gradient_estimators,
     mask_state,
     mnist_one_shot,
@@ -18,6 +19,7 @@ EXPERIMENTS = {
     "gradient-estimators": gradient_estimators.run,
     "mask-state": mask_state.run,
     "baselines": baselines.run,
+    "cifar10-sequential": cifar10_sequential.run,
     "mri-masks": mri_masks.run,
     "mri-sequential": mri_sequential.run,
 }

@@ -160,14 +160,15 @@ def sheet(film: Film, columns: int = 7) -> Figure:
     return figure
 
 
-def examples(arrays: dict[str, np.ndarray], levels: int) -> Figure:
+def examples(arrays: dict[str, np.ndarray], levels: int, part: str = "example") -> Figure:
     """What each method measured of a few images, and its reconstructions; wrong pixels orange for two levels.
 
     Args:
-        arrays: `example/target` and `example/METHOD/STEPS/...`, as `example_arrays` writes them.
+        arrays: `PART/target` and `PART/METHOD/STEPS/...`, as `example_arrays` writes them.
     """
-    target = arrays["example/target"]  # (n, C, H, W)
-    places = [key.removesuffix("/observation") for key in arrays if key.endswith("/observation") and "example/" in key]
+    target = arrays[f"{part}/target"]  # (n, C, H, W)
+    kept = [key for key in arrays if key.startswith(f"{part}/") and key.endswith("/observation")]
+    places = [key.removesuffix("/observation") for key in kept]
     with style():
         figure = Figure(figsize=(2.3 * len(target) + 1.6, 1.22 * (len(places) + 1)), layout="constrained")
         grid = figure.subplots(len(places) + 1, 2 * len(target), squeeze=False)
@@ -187,5 +188,5 @@ def examples(arrays: dict[str, np.ndarray], levels: int) -> Figure:
         for line, place in enumerate(places, start=1):
             _, method, steps = place.split("/")
             grid[line, 0].set_ylabel(name_of(method, int(steps)).replace(", ", ",\n"), fontsize=8)
-        figure.suptitle(f"{float(arrays['example/budget']):.0%} of the pixels measured", fontsize=11)
+        figure.suptitle(f"{float(arrays[f'{part}/budget']):.0%} of the pixels measured", fontsize=11)
     return figure

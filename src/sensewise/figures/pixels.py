@@ -120,6 +120,32 @@ def errors_against_budget(rows: Rows) -> Figure:
     return figure
 
 
+def psnr_against_budget(rows: Rows) -> Figure:
+    """PSNR of each method, and how far it is above random masks of the same budget; the paper's values hollow."""
+    curves = curves_of(rows, "psnr")
+    random = {row["budget"]: row["mean"] for row in curves.get(("random", 1), [])}
+    with style():
+        figure = Figure(figsize=(10.5, 4.3), layout="constrained")
+        left, right = figure.subplots(1, 2)
+        for (method, steps), curve in curves.items():
+            colour, dash = COLOURS[method], "-" if steps in (1, 16) else "--"
+            x = [row["budget"] for row in curve]
+            left.plot(x, [row["mean"] for row in curve], dash, color=colour, marker="o", label=name_of(method, steps))
+            known = [row for row in curve if row["paper"] is not None]
+            values = [row["paper"] for row in known]
+            left.plot([row["budget"] for row in known], values, "s", color=colour, markerfacecolor="none")
+            if random:
+                right.plot(x, [row["mean"] - random[row["budget"]] for row in curve], dash, color=colour, marker="o")
+        left.plot([], [], "s", color="#444444", markerfacecolor="none", label="the paper's value")
+        left.set_ylabel("PSNR (dB)")
+        right.set_ylabel("PSNR above random masks (dB)")
+        for axes in (left, right):
+            axes.set_xlabel("budget: fraction of pixels measured")
+            axes.set_xticks(sorted({row["budget"] for row in rows}))
+        figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=4)
+    return figure
+
+
 def picture(axes: Any, image: np.ndarray, title: str = "", **options: Any) -> None:
     """An image in quiet axes."""
     axes.imshow(image, interpolation="nearest", **options)

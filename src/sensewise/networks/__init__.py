@@ -6,10 +6,11 @@ state has no logit.
 """
 
 from sensewise.networks.conv import PaperConv
+from sensewise.networks.dit import DiT
 from sensewise.networks.rows import RowConv
 from sensewise.networks.unet import UNet
 
-NETWORKS = {"unet": UNet, "paper-conv": PaperConv}
+NETWORKS = {"unet": UNet, "paper-conv": PaperConv, "dit": DiT}
 PRIOR_NETWORKS = {**NETWORKS, "rows": RowConv}  # rows: for profiles of k-space, one channel and one column
 
-__all__ = ["NETWORKS", "PRIOR_NETWORKS", "PaperConv", "RowConv", "UNet"]
+__all__ = ["NETWORKS", "PRIOR_NETWORKS", "DiT", "PaperConv", "RowConv", "UNet"]

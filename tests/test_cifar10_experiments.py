@@ -1,0 +1,61 @@
+"""The CIFAR-10 experiments on a few images with a prior that answers at once."""
+
+import pytest
+from rich.progress import Progress
+
+from conftest import make_absorbing
+from sensewise.data import bundled_cifar10
+from sensewise.errors import DataError
+from sensewise.experiments import cifar10_sequential
+from sensewise.experiments.cifar10_sequential import BUDGETS, METRICS, cifar10_strategies, held_out, measure, paper
+from sensewise.experiments.evaluation import spend
+from sensewise.report import write_report
+from sensewise.sensors import Side
+
+PRIOR = make_absorbing(shape=(3, 32, 32), num_states=8)
+
+
+@pytest.fixture(scope="module")
+def results():
+    with Progress(disable=True) as progress:
+        return measure({"random-masks": PRIOR, "on-policy": PRIOR}, bundled_cifar10(3), (0, 1), progress)
+
+
+def test_every_method_metric_and_budget_has_a_row(results):
+    methods = {(row["method"], row["steps"]) for row in results.rows}
+    named = {"label-greedy", "variance-greedy", "probe-greedy", "grid-variance-greedy"}
+    assert methods == {("random", 1), ("variable-density", 1), *((name, r) for name in named for r in (4, 16))}
+    assert len(results.rows) == 2 * len(methods) * len(BUDGETS) * len(METRICS)
+    assert all(row["density"] == round(round(row["budget"] * 1024) / 1024, 6) for row in results.rows)
+
+
+def test_a_pixel_is_measured_with_all_its_channels():
+    x, label = bundled_cifar10(2)[slice(None)]
+    for strategy in cifar10_strategies(PRIOR):
+        seen = spend(strategy, x, Side(label=label), 0.1, 0).observation > 0
+        assert (seen == seen[:, :1]).all()
+
+
+def test_the_papers_values():
+    assert paper("grid-variance-greedy", 16, 0.5, "psnr") == 30.9
+    assert paper("grid-variance-greedy", 4, 0.5, "psnr") is None
+    assert paper("random", 1, 0.1, "accuracy") is None
+
+
+def test_without_the_data_the_bundled_images_are_used_and_named(monkeypatch):
+    def missing(_split):
+        raise DataError("no CIFAR-10 here")
+
+    monkeypatch.setattr(cifar10_sequential, "load_cifar10", missing)
+    notes = []
+    assert len(held_out(notes)) == 512
+    assert notes == ["Only the 512 bundled images of 2560 were measured: no CIFAR-10 here"]
+
+
+def test_the_report_shows_them(results, tmp_path):
+    results.write(tmp_path / "cifar10-sequential.json")
+    write_report(tmp_path, tmp_path / "docs", tmp_path / "report.html")
+    text = (tmp_path / "docs" / "results.md").read_text()
+    assert "grid probe + variance-greedy, 16 steps" in text
+    assert "Label-greedy with 16 steps against random masks" in text
+    assert (tmp_path / "docs" / "figures" / "cifar10-examples-0.3.png").stat().st_size > 10_000
