@@ -2,13 +2,16 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint format docs clean
+.PHONY: demo test test-slow lint format docs clean
 
 demo: .venv/installed
 	$(BIN)/sensewise demo
 
 test: .venv/installed-dev
 	$(BIN)/python -m pytest
+
+test-slow: .venv/installed-dev
+	$(BIN)/python -m pytest -m slow
 
 lint: .venv/installed-dev
 	$(BIN)/ruff check .
