@@ -6,13 +6,21 @@ from rich.progress import Progress
 from conftest import make_absorbing
 from sensewise.data import bundled_cifar10
 from sensewise.errors import DataError
-from sensewise.experiments import cifar10_sequential
+from sensewise.experiments import cifar10_one_shot, cifar10_sequential
 from sensewise.experiments.cifar10_sequential import BUDGETS, METRICS, cifar10_strategies, held_out, measure, paper
 from sensewise.experiments.evaluation import spend
+from sensewise.generator import MaskGenerator
 from sensewise.report import write_report
 from sensewise.sensors import Side
 
 PRIOR = make_absorbing(shape=(3, 32, 32), num_states=8)
+
+
+@pytest.fixture(scope="module")
+def one_shot():
+    generator = MaskGenerator((3, 32, 32), 10).eval().requires_grad_(False)
+    with Progress(disable=True) as progress:
+        return cifar10_one_shot.measure(PRIOR, generator, bundled_cifar10(3), (0, 1), progress)
 
 
 @pytest.fixture(scope="module")
@@ -52,10 +60,22 @@ def test_without_the_data_the_bundled_images_are_used_and_named(monkeypatch):
     assert notes == ["Only the 512 bundled images of 2560 were measured: no CIFAR-10 here"]
 
 
-def test_the_report_shows_them(results, tmp_path):
+def test_one_shot_masks_are_on_budget_and_a_plain_draw_is_not(one_shot):
+    methods = {row["method"] for row in one_shot.rows}
+    assert methods == {"random", "one-shot", "one-shot-topk", "one-shot-bernoulli"}
+    for row in one_shot.rows:
+        exact = row["density"] == round(round(row["budget"] * 1024) / 1024, 6)
+        assert exact == (row["method"] != "one-shot-bernoulli")
+    assert cifar10_one_shot.paper("one-shot", 1, 0.7, "psnr") == 31.54
+    assert cifar10_one_shot.paper("one-shot-topk", 1, 0.7, "psnr") is None
+
+
+def test_the_report_shows_them(results, one_shot, tmp_path):
     results.write(tmp_path / "cifar10-sequential.json")
+    one_shot.write(tmp_path / "cifar10-one-shot.json")
     write_report(tmp_path, tmp_path / "docs", tmp_path / "report.html")
     text = (tmp_path / "docs" / "results.md").read_text()
     assert "grid probe + variance-greedy, 16 steps" in text
     assert "Label-greedy with 16 steps against random masks" in text
+    assert "A plain draw at s = 0.1 has a density of 0." in text
     assert (tmp_path / "docs" / "figures" / "cifar10-examples-0.3.png").stat().st_size > 10_000

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 def train_prior_command(
     stage: Annotated[
         str | None,
-        typer.Option(help="random-masks (default), on-policy (from a first stage), or mixed (default for your data)."),
+        typer.Option(
+            help="random-masks (default), on-policy and on-policy-2 (each from the one before), mixed (for your data)."
+        ),
     ] = None,
     dataset: Dataset = "mnist",
     preset: Preset = "cpu",
@@ -33,8 +35,8 @@ def train_prior_command(
     own = data if is_imported(data) else None
     stage = stage or ("random-masks" if own is None else "mixed")
     settings = presets.load(preset, f"prior.{dataset if own is None else 'imported'}.{stage}", PriorSettings)
-    if stage == "on-policy" and init is None and not resume:
-        raise ConfigError("stage on-policy needs --init: the run folder or bundled name of a first stage")
+    if stage.startswith("on-policy") and init is None and not resume:
+        raise ConfigError(f"stage {stage} needs --init: the run folder or bundled name of the stage before")
     target = folder or Path("runs") / f"{dataset if own is None else own.resolve().name}-{stage}"
     if own is None:
         train, validation = training_images(dataset, data)

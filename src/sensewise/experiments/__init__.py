@@ -2,6 +2,7 @@
 
 from sensewise.experiments import (
     baselines,
+    cifar10_one_shot,
     cifar10_sequential,
     gradient_estimators,
     mask_state,
@@ -19,6 +20,7 @@ EXPERIMENTS = {
     "gradient-estimators": gradient_estimators.run,
     "mask-state": mask_state.run,
     "baselines": baselines.run,
+    "cifar10-one-shot": cifar10_one_shot.run,
     "cifar10-sequential": cifar10_sequential.run,
     "mri-masks": mri_masks.run,
     "mri-sequential": mri_sequential.run,

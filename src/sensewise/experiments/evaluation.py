@@ -11,17 +11,18 @@ import torch
 from rich.progress import Progress
 from torch import Tensor
 
-from sensewise import information
+from sensewise import information, masks
 from sensewise.acquire import Trajectory, acquire
 from sensewise.data import Images
 from sensewise.experiments.journal import recall, weights_of
 from sensewise.experiments.results import row
+from sensewise.generator import MaskGenerator
 from sensewise.metrics import TOKEN_METRICS, psnr
 from sensewise.policies import Greedy, Policy, Random, Start, VariableDensity, random_probe
 from sensewise.priors import Prior
 from sensewise.reconstruct import Reconstructor
 from sensewise.sensors import PixelSensor, Side
-from sensewise.tokens import dequantize
+from sensewise.tokens import dequantize, observe
 
 BLOCK = 2560  # images measured at once
 
@@ -178,4 +179,30 @@ def evaluate(
             reference = paper(method, steps, budget, metric)
             rows.append(row(method, steps, budget, density, metric, per_seed, len(images), reference, **columns))
     progress.remove_task(bar)
+    return rows
+
+
+def plain_draw_rows(
+    prior: Prior,
+    generator: MaskGenerator,
+    images: Images,
+    budgets: Sequence[float],
+    seeds: Sequence[int],
+    metrics: Sequence[str],
+    method: str,
+) -> list[dict[str, Any]]:
+    """A generator without the exact budget: independent draws, with the density that they happen to have."""
+    x, label = images[slice(None)]
+    side = known_side(x, label, images.num_states)
+    rows = []
+    for budget in budgets:
+        logits = generator.keep_logits(replace(side, budget=budget), len(x))
+        found, density = [], 0.0
+        for seed in seeds:
+            mask = masks.bernoulli(logits, torch.Generator().manual_seed(seed))
+            density += mask.float().mean().item() / len(seeds)
+            found.append(judge(prior, x, observe(x, mask), mask, side, metrics))
+        for metric in metrics:
+            values = [value[metric] for value in found]
+            rows.append(row(f"{method}-bernoulli", 1, budget, density, metric, values, len(images), None))
     return rows

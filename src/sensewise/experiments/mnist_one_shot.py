@@ -6,9 +6,7 @@ The trained generator against random masks at four budgets, all nine metrics. Be
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -18,9 +16,9 @@ from sensewise import masks
 from sensewise.checkpoint import fingerprint, load_prior, resolve
 from sensewise.data import Images, bundled_mnist
 from sensewise.errors import CheckpointError
-from sensewise.experiments.evaluation import Strategy, evaluate, judge, known_side
+from sensewise.experiments.evaluation import Strategy, evaluate, plain_draw_rows
 from sensewise.experiments.examples import Arrays, example_arrays, small, story_arrays
-from sensewise.experiments.results import Results, row
+from sensewise.experiments.results import Results
 from sensewise.generator import MaskGenerator, load_generator
 from sensewise.information import entropy, per_pixel
 from sensewise.metrics import TOKEN_METRICS
@@ -50,26 +48,6 @@ def paper(method: str, _steps: int, budget: float, metric: str) -> float | None:
         return None
     learned, random = _TABLE_OPEN[metric]
     return (learned if method == "one-shot" else random)[BUDGETS.index(budget)]
-
-
-def bernoulli_rows(
-    prior: AbsorbingPrior, generator: MaskGenerator, images: Images, seeds: Sequence[int], method: str
-) -> list[dict[str, Any]]:
-    """A generator without the exact budget: independent draws, with the density that they happen to have."""
-    x, label = images[slice(None)]
-    side = known_side(x, label, images.num_states)
-    rows = []
-    for budget in BUDGETS:
-        logits = generator.keep_logits(replace(side, budget=budget), len(x))
-        found, density = [], 0.0
-        for seed in seeds:
-            mask = masks.bernoulli(logits, torch.Generator().manual_seed(seed))
-            density += mask.float().mean().item() / len(seeds)
-            found.append(judge(prior, x, observe(x, mask), mask, side, METRICS))
-        for metric in METRICS:
-            values = [value[metric] for value in found]
-            rows.append(row(f"{method}-bernoulli", 1, budget, density, metric, values, len(images), None))
-    return rows
 
 
 def checkpoint_arrays(folder: Path) -> Arrays:
@@ -125,7 +103,7 @@ def measure(
     random = Strategy("random", Random())
     results.rows = evaluate(prior, images, [random, *learned, mode], BUDGETS, seeds, METRICS, paper, progress, {})
     for name, generator in generators.items():
-        results.rows += bernoulli_rows(prior, generator, images, seeds, name)
+        results.rows += plain_draw_rows(prior, generator, images, BUDGETS, seeds, METRICS, name)
     few = images.first(3)
     shown = [random, learned[0], Strategy("label-greedy", Greedy(prior), 16, random=False)]
     for budget in (0.1, 0.3):
