@@ -1,6 +1,7 @@
 """The journal: nothing is measured twice, nothing of other code is kept, shards make up the whole."""
 
 import json
+import time
 
 import pytest
 from rich.progress import Progress
@@ -151,6 +152,14 @@ def test_a_stopped_experiment_goes_on(experiment, tmp_path, monkeypatch):
     assert len((tmp_path / "tiny.partial.jsonl").read_text().splitlines()) == 5  # the origin and four measurements
     assert experiment(tmp_path).rows == whole.rows
     assert not (tmp_path / "tiny.partial.jsonl").exists()
+
+
+def test_the_seconds_of_all_sittings_count(tmp_path):
+    path = tmp_path / "j.jsonl"
+    with keeping(Journal(path, ORIGIN)):
+        recall([0], ["errors"], lambda: time.sleep(0.05) or {"errors": 1.0})
+        recall([1], ["errors"], lambda: time.sleep(0.05) or {"errors": 1.0})
+    assert 0.1 <= Journal(path, ORIGIN).seconds_before < 1
 
 
 def test_merging_nothing(progress, tmp_path):

@@ -7,7 +7,8 @@ from rich.console import Console
 
 from sensewise.errors import DataError
 from sensewise.experiments.results import read_results
-from sensewise.report import SECTIONS, html_table, markdown_table, number, terminal_table, write_demo, write_report
+from sensewise.report import SECTIONS, html_table, markdown_table, terminal_table, write_demo, write_report
+from sensewise.tables import number, with_spread
 
 
 @pytest.fixture
@@ -83,6 +84,14 @@ def test_report_without_arrays_changes_nothing(tiny_results, tmp_path):
 )
 def test_number(value, text):
     assert number(value) == text
+
+
+@pytest.mark.parametrize(
+    ("mean", "spread", "text"),
+    [(53.51, 0.284, "53.5 ± 0.3"), (0.0395, 0.00515, "0.0395 ± 0.0051"), (13.33, 0.0, "13.3"), (13.33, None, "13.3")],
+)
+def test_a_spread_has_the_decimals_of_its_mean(mean, spread, text):
+    assert with_spread(mean, spread) == text
 
 
 @pytest.mark.parametrize("value", [1e-5, 4e-5, 1e-9])

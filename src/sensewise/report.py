@@ -17,7 +17,7 @@ from sensewise.figures.style import data_uri, name_of, save, to_bytes
 from sensewise.report_cifar10 import CIFAR10_SECTIONS
 from sensewise.report_mri import MRI_SECTIONS
 from sensewise.report_one_shot import ONE_SHOT_SECTIONS
-from sensewise.tables import Rows, Section, number
+from sensewise.tables import Rows, Section, number, with_spread
 
 
 def _cells(rows: Rows) -> dict[tuple[str, int], dict[float, dict[str, dict[str, Any]]]]:
@@ -117,8 +117,7 @@ def markdown_table(rows: Rows) -> str:
         cells = []
         for metrics in by_budget.values():
             ours = metrics[_main_metric(rows)]
-            spread = f" ± {number(ours['sd'])}" if ours["sd"] else ""
-            text = f"{number(ours['mean'])}{spread}"
+            text = with_spread(ours["mean"], ours["sd"])
             if _is_best(ours, rows):
                 text = f"**{text}**"
             paper = f"<br>paper {number(ours['paper'])}{_exact(metrics, 'paper')}" if ours["paper"] is not None else ""

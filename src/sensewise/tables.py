@@ -86,6 +86,15 @@ def number(value: float | None) -> str:
     return f"{value:.{decimals}f}".rstrip("0").rstrip(".")
 
 
+def with_spread(mean: float, spread: float | None) -> str:
+    """A mean and its standard deviation, both with the decimals of the mean."""
+    text = number(mean)
+    if not spread:
+        return text
+    decimals = len(text.partition(".")[2]) if "e" not in text else 6
+    return f"{text} ± {spread:.{decimals}f}"
+
+
 def pick(rows: Rows, **wanted: Any) -> Rows:
     """The rows whose columns have these values."""
     return [row for row in rows if all(row.get(key) == value for key, value in wanted.items())]
@@ -95,8 +104,8 @@ def cell(row: dict[str, Any] | None, best: bool = False) -> Cell:
     """A row's mean ± spread and the paper's value."""
     if row is None or row["mean"] is None:
         return Cell("–")
-    spread = f" ± {number(row['sd'])}" if row["sd"] else ""
-    return Cell(number(row["mean"]) + spread, None if row["paper"] is None else number(row["paper"]), best)
+    paper = None if row["paper"] is None else number(row["paper"])
+    return Cell(with_spread(row["mean"], row["sd"]), paper, best)
 
 
 def grid(rows: Rows, line: str, column: str, heads: dict[Any, str], names: dict[Any, str], *, low: bool = True) -> Grid:

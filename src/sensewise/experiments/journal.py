@@ -1,11 +1,12 @@
 """A journal of an experiment under way: what was measured once is not measured again after a kill.
 
-Each measurement is one line `{"key": ..., "value": ...}` of a file beside the results. The key names everything the
-measurement depends on: strategy, budget, seed, images, weights. A journal of other code is started anew. With a shard
-i/n a process makes every n-th measurement only; `merge` puts the journals of all shards together.
+Each measurement is one line `{"key": ..., "value": ..., "seconds": ...}` of a file beside the results. The key names
+everything that the measurement depends on: strategy, budget, seed, images, weights. A journal of other code is started
+anew. With a shard i/n a process makes every n-th measurement only; `merge` puts the journals of all shards together.
 """
 
 import json
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -42,13 +43,13 @@ class Journal:
 
     def __init__(self, path: Path, origin: dict[str, Any], shard: tuple[int, int] = (0, 1)) -> None:
         self.path, self.shard, self.asked = path, shard, 0
-        self.found: dict[str, Value] = {}
         lines = _complete_lines(path) if path.exists() else []
-        if lines and lines[0] == {"origin": origin}:
-            self.found = {line["key"]: line["value"] for line in lines[1:]}
+        if not lines or lines[0] != {"origin": origin}:
+            lines = [{"origin": origin}]
+        self.found: dict[str, Value] = {line["key"]: line["value"] for line in lines[1:]}
+        self.seconds_before: float = sum(line["seconds"] for line in lines[1:])
         with atomic(path) as temporary:  # without a line cut short by a kill
-            entries = [{"origin": origin}, *({"key": key, "value": value} for key, value in self.found.items())]
-            temporary.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+            temporary.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
     def recall(self, key: str, names: Sequence[str], measure: Callable[[], Value]) -> Value:
         """The value of `key`, measured now if it has not been before.
@@ -60,9 +61,11 @@ class Journal:
             return self.found[key]
         if number % self.shard[1] != self.shard[0]:
             return dict.fromkeys(names, 0.0)
+        begun = time.monotonic()
         value = measure()
+        seconds = round(time.monotonic() - begun, 3)
         with self.path.open("a") as file:
-            file.write(json.dumps({"key": key, "value": value}) + "\n")
+            file.write(json.dumps({"key": key, "value": value, "seconds": seconds}) + "\n")
         self.found[key] = value
         return value
 

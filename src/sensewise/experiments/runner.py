@@ -42,6 +42,7 @@ def run_experiment(
             results = EXPERIMENTS[name](preset, seeds, progress)
         if of > 1:
             return None
+        results.begun -= journal.seconds_before  # what was measured before a stop, or in shards, took its time too
         results.write(folder / f"{name}.json")
         part.unlink()
     return results
