@@ -15,6 +15,7 @@ EXPECTED = {
     "informative": [0.5, 0],
     "hidden-accuracy": [0.5, 1],
     "hidden-foreground-accuracy": [0, torch.nan],
+    "nonblack-recovery": [0.5, torch.nan],
 }
 
 

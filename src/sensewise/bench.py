@@ -128,7 +128,7 @@ def gemm_fraction(prior: Prior) -> Measurement:
 
 def onnx(prior: AbsorbingPrior) -> Measurement:
     """One pass of the exported prior in onnxruntime over one of ours, batch 64, and how far their answers differ."""
-    import onnxruntime
+    import onnxruntime  # type: ignore[import-untyped]
 
     from sensewise.export import export_onnx
 
