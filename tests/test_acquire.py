@@ -10,7 +10,7 @@ from sensewise.acquire import acquire
 from sensewise.errors import BudgetError
 from sensewise.information import entropy
 from sensewise.metrics import errors
-from sensewise.policies import Greedy, Random, VariableDensity, grid_probe, random_probe
+from sensewise.policies import Greedy, Random, SpreadGreedy, VariableDensity, grid_probe, random_probe
 from sensewise.reconstruct import Argmax
 from sensewise.sensors import PixelSensor, Side
 from sensewise.tokens import MASK, observe
@@ -22,6 +22,7 @@ POLICIES = {
     "variable-density": VariableDensity(SHAPE[1:]),
     "entropy": Greedy(EMPIRICAL),
     "variance": Greedy(EMPIRICAL, "variance"),
+    "spread": SpreadGreedy(EMPIRICAL, damping=0.7),
 }
 STARTS = {"nothing": None, "random": random_probe(16), "grid": grid_probe(SHAPE[1:])}
 

@@ -26,6 +26,7 @@ def test_every_mask_spends_exactly_its_budget(case, batch, seed):
         "jittered grid": masks.jittered_grid(batch, shape, k, seeded(seed)),
         "on budget": masks.sample_on_budget(torch.randn(batch, size, generator=seeded(seed)), k, seeded(seed)),
         "top k": masks.top_k(torch.zeros(batch, size), k),
+        "spread": masks.spread_top_k(torch.rand(batch, size, generator=seeded(seed)), k, shape, 0.9, 2.0),
     }
     for name, mask in drawn.items():
         assert mask.dtype == torch.bool, name
@@ -118,3 +119,24 @@ def test_noises_have_their_distributions():
     logistic = masks.logistic((200_000,), seeded())
     assert logistic.isfinite().all()
     assert abs((logistic < 1).float().mean().item() - torch.tensor(1.0).sigmoid().item()) < 0.005
+
+
+@given(shape_and_count(), st.integers(0, 2**32))
+def test_spread_without_damping_is_top_k(case, seed):
+    shape, k = case
+    scores = torch.rand(3, shape[0] * shape[1], generator=seeded(seed))
+    assert torch.equal(masks.spread_top_k(scores, k, shape, 0.0, 1.0), masks.top_k(scores, k))
+
+
+def test_spread_keeps_its_distance():
+    """A pick of 1.0 leaves its neighbours 0.9 (1 - 0.6 exp(-1/2)) = 0.57 and the next 0.8 (1 - 0.6 exp(-2)) = 0.73."""
+    scores = torch.tensor([[0.9, 1.0, 0.9, 0.8, 0.72]])
+    assert masks.top_k(scores, 3).tolist() == [[True, True, True, False, False]]
+    assert masks.spread_top_k(scores, 2, (1, 5), 0.6, 1.0).tolist() == [[False, True, False, True, False]]
+    column = masks.spread_top_k(scores, 2, (5, 1), 0.6, 1.0)
+    assert column.tolist() == [[False, True, False, True, False]]
+
+
+def test_spread_leaves_out_what_is_taken():
+    scores = torch.tensor([[0.1, -torch.inf, 0.0, -torch.inf]])
+    assert masks.spread_top_k(scores, 2, (2, 2), 0.5, 1.0).tolist() == [[True, False, True, False]]

@@ -5,7 +5,15 @@ from conftest import make_absorbing, make_empirical, random_tokens, seeded
 from sensewise import masks
 from sensewise.errors import ConfigError
 from sensewise.information import entropy, per_pixel, variance
-from sensewise.policies import Greedy, PosteriorSampling, Random, VariableDensity, grid_probe, random_probe
+from sensewise.policies import (
+    Greedy,
+    PosteriorSampling,
+    Random,
+    SpreadGreedy,
+    VariableDensity,
+    grid_probe,
+    random_probe,
+)
 from sensewise.sensors import PixelSensor, Side
 
 POLICIES = {
@@ -13,6 +21,7 @@ POLICIES = {
     "variable-density": lambda: VariableDensity((8, 8)),
     "entropy": lambda: Greedy(make_absorbing()),
     "variance": lambda: Greedy(make_absorbing(), "variance"),
+    "spread": lambda: SpreadGreedy(make_absorbing()),
     "posterior-sampling": lambda: PosteriorSampling(make_absorbing(), samples=4, rounds=2),
 }
 
@@ -98,3 +107,18 @@ def test_sampled_entropies_approach_the_exact_ones():
 def test_sampling_needs_samples(options):
     with pytest.raises(ConfigError, match="at least 1"):
         PosteriorSampling(make_absorbing(), **options)
+
+
+def test_spreading_changes_what_is_chosen_not_the_scores():
+    prior, side = make_absorbing(), Side(label=torch.tensor([1]))
+    nothing, mask = torch.zeros(1, 1, 8, 8, dtype=torch.int64), torch.zeros(1, 64, dtype=torch.bool)
+    plain, spread = Greedy(prior), SpreadGreedy(prior, damping=0.9, sigma=3.0)
+    scores = plain.scores(nothing, mask, side)
+    assert torch.equal(spread.scores(nothing, mask, side), scores)
+    assert not torch.equal(spread.choose(scores, 8), plain.choose(scores, 8))
+
+
+@pytest.mark.parametrize("options", [{"damping": 1.0}, {"damping": -0.1}, {"sigma": 0.0}])
+def test_spreading_needs_sensible_numbers(options):
+    with pytest.raises(ConfigError, match="damping"):
+        SpreadGreedy(make_absorbing(), **options)

@@ -10,7 +10,7 @@ from sensewise.checkpoint import load_prior
 from sensewise.diffusion import AbsorbingProcess, sample
 from sensewise.errors import SensewiseError
 from sensewise.generator import MaskGenerator, load_generator
-from sensewise.policies import Greedy, OneShot, Policy, Random, VariableDensity, grid_probe, random_probe
+from sensewise.policies import Greedy, OneShot, Policy, Random, SpreadGreedy, VariableDensity, grid_probe, random_probe
 from sensewise.priors import AbsorbingPrior, EmpiricalPrior, Prior
 from sensewise.reconstruct import Argmax, PosteriorMean, Reconstructor, UNetReconstructor, ZeroFilled
 from sensewise.sensors import KSpaceRowSensor, PixelSensor, Sensor, Side
@@ -38,6 +38,7 @@ __all__ = [
     "Sensor",
     "Session",
     "Side",
+    "SpreadGreedy",
     "Trajectory",
     "UNetReconstructor",
     "VariableDensity",

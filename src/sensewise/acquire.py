@@ -125,7 +125,8 @@ class Acquisition:
             scores = self.policy.scores(self.observation, measured, self.side, self.generator)
             if self.keep_scores:
                 self.kept_scores.append(scores)
-            self.pending = masks.top_k(scores.masked_fill(measured, -torch.inf), self.sizes[self.next_step - 1])
+            open_scores = scores.masked_fill(measured, -torch.inf)
+            self.pending = self.policy.choose(open_scores, self.sizes[self.next_step - 1])
         return self.pending
 
     def tell(self, observation: Tensor) -> None:

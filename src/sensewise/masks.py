@@ -57,6 +57,31 @@ def gumbel(shape: tuple[int, ...], generator: Generator) -> Tensor:
     return -torch.log(torch.empty(shape).exponential_(generator=generator))
 
 
+def spread_top_k(scores: Tensor, k: int, shape: tuple[int, int], damping: float, sigma: float) -> Tensor:
+    r"""The highest score, then the highest after scores around it were damped, and so on, `k` times.
+
+    A pick at distance d multiplies a score by $1 - \rho e^{-d^2 / 2 \sigma^2}$, $\rho$ the damping.
+
+    Args:
+        scores: at least 0, or -inf for what may not be picked, with shape `(B, H W)`.
+    """
+
+    def near(side: int) -> Tensor:
+        place = torch.arange(side, dtype=scores.dtype)
+        return torch.exp(-((place[:, None] - place) ** 2) / (2 * sigma**2))  # (side, side)
+
+    (height, width), left = shape, scores.clone()
+    near_row, near_column = damping * near(height), near(width)
+    chosen = torch.zeros(scores.shape, dtype=torch.bool)
+    for _ in range(k):
+        pick = left.argmax(1, keepdim=True)  # (B, 1)
+        chosen.scatter_(1, pick, True)
+        row, column = pick[:, 0] // width, pick[:, 0] % width
+        left *= 1 - (near_row[row].unsqueeze(2) * near_column[column].unsqueeze(1)).flatten(1)
+        left.scatter_(1, pick, -torch.inf)
+    return chosen
+
+
 def logistic(shape: tuple[int, ...], generator: Generator) -> Tensor:
     """Standard logistic noise: `logits + logistic > 0` is a Bernoulli draw with probability `sigmoid(logits)`."""
     u = torch.rand(shape, generator=generator).clamp(1e-7, 1 - 1e-7)

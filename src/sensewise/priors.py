@@ -87,7 +87,7 @@ class Prior(nn.Module, ABC):
         return torch.tensor([number])
 
     @torch.inference_mode()
-    def read(self, function: Callable[[Tensor], Tensor], y: Tensor, label: Tensor | None, chunk: int = 128) -> Tensor:
+    def read(self, function: Callable[[Tensor], Tensor], y: Tensor, label: Tensor | None, chunk: int = 64) -> Tensor:
         """`function(self(y, label))` a chunk of images at a time, so that memory stays small for any batch."""
         labels = self.check(y, label)
         parts = zip(torch.split(y, chunk), torch.split(labels, chunk), strict=True)

@@ -18,7 +18,7 @@ from sensewise.experiments.journal import recall, weights_of
 from sensewise.experiments.results import row
 from sensewise.generator import MaskGenerator
 from sensewise.metrics import TOKEN_METRICS, psnr
-from sensewise.policies import Greedy, Policy, Random, Start, VariableDensity, random_probe
+from sensewise.policies import Greedy, Policy, Random, SpreadGreedy, Start, VariableDensity, random_probe
 from sensewise.priors import Prior
 from sensewise.reconstruct import Reconstructor
 from sensewise.sensors import PixelSensor, Side
@@ -51,7 +51,7 @@ class Strategy:
 
 
 def mnist_strategies(prior: Prior, extra_steps: Sequence[int] = ()) -> list[Strategy]:
-    """Every strategy of Table closed, and variable density."""
+    """Every strategy of Table closed, variable density, and greedy steps whose pixels keep their distance."""
     _, height, width = prior.shape
     greedy, probe = Greedy(prior), random_probe(height * width)
     return [
@@ -60,6 +60,7 @@ def mnist_strategies(prior: Prior, extra_steps: Sequence[int] = ()) -> list[Stra
         Strategy("probe-greedy", greedy, 1, probe, passes=2),
         Strategy("probe-greedy", greedy, 16, probe, passes=17),
         *(Strategy("label-greedy", greedy, r, random=False, passes=r + 1) for r in (4, 16, *extra_steps)),
+        Strategy("spread-greedy", SpreadGreedy(prior), 16, random=False, passes=17),
     ]
 
 

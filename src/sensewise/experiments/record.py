@@ -7,13 +7,14 @@ from sensewise.errors import ConfigError
 from sensewise.experiments.evaluation import Strategy, spend
 from sensewise.figures.film import Film
 from sensewise.information import entropy, per_pixel
-from sensewise.policies import Greedy, Random, VariableDensity, grid_probe, random_probe
+from sensewise.policies import Greedy, Random, SpreadGreedy, VariableDensity, grid_probe, random_probe
 from sensewise.priors import Prior
 from sensewise.sensors import Side
 from sensewise.tokens import observe
 
 STRATEGIES = {
     "greedy": "Greedy information gain",
+    "spread-greedy": "Greedy, pixels spread out",
     "variance-greedy": "Greedy variance",
     "probe-greedy": "Random probe, then greedy",
     "grid-greedy": "Grid probe, then greedy",
@@ -29,6 +30,7 @@ def strategies(prior: Prior, steps: int) -> dict[str, Strategy]:
     greedy = Greedy(prior)
     found = [
         Strategy("greedy", greedy, steps, random=False, passes=steps + 1),
+        Strategy("spread-greedy", SpreadGreedy(prior), steps, random=False, passes=steps + 1),
         Strategy("variance-greedy", Greedy(prior, "variance"), steps, random=False, passes=steps + 1),
         Strategy("probe-greedy", greedy, steps, random_probe(height * width), passes=steps + 1),
         Strategy("grid-greedy", greedy, steps, grid_probe((height, width)), passes=steps + 1),
