@@ -1,61 +1,18 @@
 """Kill -9 at random moments: a run always goes on, nothing is ever torn, and the end is that of an undisturbed run."""
 
 import json
-import os
 import random
 import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from sensewise.data import import_images
+from tiny_runs import ENVIRONMENT, experiment, prepare_training, training
 
-PRESET = """
-[prior.imported.mixed]
-batch_size = 4
-[prior.imported.mixed.network]
-widths = [8, 8]
-blocks = [1, 1]
-embedding = 8
-[prior.imported.mixed.curriculum]
-on_policy = 0.5
-[prior.imported.mixed.fit]
-steps = {steps}
-save_minutes = 0.0
-validate_every = {steps}
-"""
-EXPERIMENT = """
-import sys
-from pathlib import Path
-sys.path.insert(0, {tests!r})
-from rich.progress import Progress
-from conftest import make_absorbing
-from sensewise.data import bundled_mnist
-from sensewise.experiments import EXPERIMENTS, evaluation
-from sensewise.experiments.runner import run_experiment
-from sensewise.experiments.results import Results
-from sensewise.policies import Greedy, Random
-
-prior, digits = make_absorbing(shape=(1, 32, 32)), bundled_mnist(16)
-strategies = [evaluation.Strategy("random", Random()), evaluation.Strategy("probe-greedy", Greedy(prior), 4)]
-
-def run(preset, seeds, progress):
-    results = Results("tiny", preset, "mnist")
-    results.rows = evaluation.evaluate(
-        prior, digits, strategies, (0.05, 0.1), seeds, ("errors",), lambda *_: None, progress, {{}}
-    )
-    return results
-
-EXPERIMENTS["tiny"] = run
-with Progress(disable=True) as progress:
-    run_experiment("tiny", "cpu", range({seeds}), Path({folder!r}), progress)
-"""
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 KILLS = [pytest.param(2, id="2 kills"), pytest.param(25, id="25 kills", marks=pytest.mark.slow)]
 
 
@@ -85,18 +42,9 @@ def disturb(command, watched, kills, draw):
 @pytest.mark.parametrize("kills", KILLS)
 def test_a_training_that_is_killed_ends_as_one_that_was_not(kills, tmp_path):
     draw = random.Random(kills)
-    np.save(tmp_path / "images.npy", np.random.default_rng(0).integers(0, 255, (40, 24, 24), dtype=np.uint8))
-    import_images(tmp_path / "images.npy", tmp_path / "data", size=24, levels=2)
-    (tmp_path / "own.toml").write_text(PRESET.format(steps=40 * kills))
-
-    def train(name):
-        run = tmp_path / name
-        options = ["--data", tmp_path / "data", "--preset", tmp_path / "own.toml", "--out", run]
-        resume = ["--resume"] if (run / "config.json").exists() else []
-        return [sys.executable, "-m", "sensewise.cli", "train", "prior", *map(str, options), *resume]
-
-    subprocess.run(train("whole"), env=ENVIRONMENT, check=True, capture_output=True)
-    killed = disturb(lambda: train("killed"), tmp_path / "killed" / "checkpoint.safetensors", kills, draw)
+    prepare_training(tmp_path, steps=40 * kills)
+    subprocess.run(training(tmp_path, "whole"), env=ENVIRONMENT, check=True, capture_output=True)
+    killed = disturb(lambda: training(tmp_path, "killed"), tmp_path / "killed" / "checkpoint.safetensors", kills, draw)
     assert killed >= 1
     whole, other = (load_file(tmp_path / name / "weights.safetensors") for name in ("whole", "killed"))
     assert whole.keys() == other.keys()
@@ -111,9 +59,7 @@ def test_an_experiment_that_is_killed_ends_as_one_that_was_not(kills, tmp_path):
     draw = random.Random(kills)
 
     def run(name):
-        tests = str(Path(__file__).parent)
-        script = EXPERIMENT.format(tests=tests, seeds=4 * kills, folder=str(tmp_path / name))
-        return [sys.executable, "-c", script]
+        return [sys.executable, "-c", experiment(tmp_path / name, seeds=4 * kills)]
 
     subprocess.run(run("whole"), env=ENVIRONMENT, check=True, capture_output=True)
     killed = disturb(lambda: run("killed"), tmp_path / "killed" / "tiny.partial.jsonl", kills, draw)
@@ -124,12 +70,8 @@ def test_an_experiment_that_is_killed_ends_as_one_that_was_not(kills, tmp_path):
 
 
 def test_a_polite_kill_saves_and_stops_within_ten_seconds(tmp_path):
-    np.save(tmp_path / "images.npy", np.random.default_rng(0).integers(0, 255, (40, 24, 24), dtype=np.uint8))
-    import_images(tmp_path / "images.npy", tmp_path / "data", size=24, levels=2)
-    preset = PRESET.format(steps=100_000).replace("save_minutes = 0.0", "save_minutes = 0.001")
-    (tmp_path / "own.toml").write_text(preset)
-    options = ["--data", tmp_path / "data", "--preset", tmp_path / "own.toml", "--out", tmp_path / "run"]
-    command = [sys.executable, "-m", "sensewise.cli", "train", "prior", *map(str, options)]
+    prepare_training(tmp_path, steps=100_000, save_minutes=0.001)
+    command = training(tmp_path, "run")
     with subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
         deadline = time.monotonic() + 120
         while not (tmp_path / "run" / "checkpoint.safetensors").exists() and time.monotonic() < deadline:

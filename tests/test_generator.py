@@ -131,8 +131,9 @@ def test_reach_over_the_whole_image_is_plain_disarm(prior: AbsorbingPrior, image
     x, label = images[slice(0, 4)]
     assert label is not None
     logits, t = torch.randn(4, K, generator=torch.Generator().manual_seed(0)), torch.full((4,), 700)
-    plain = disarm_gradient(logits, entropy_loss(prior, x, label, t, "all"), torch.Generator().manual_seed(1))
-    near = disarm_gradient(logits, entropy_map(prior, x, label, t), torch.Generator().manual_seed(1), (8, 8), reach=7)
+    u = torch.rand(4, K, generator=torch.Generator().manual_seed(1))
+    plain = disarm_gradient(logits, entropy_loss(prior, x, label, t, "all"), u)
+    near = disarm_gradient(logits, entropy_map(prior, x, label, t), u, (8, 8), reach=7)
     torch.testing.assert_close(plain, near, atol=1e-6, rtol=1e-4)
 
 
@@ -150,8 +151,8 @@ def test_disarm_through_the_prior_agrees_with_flips(prior: AbsorbingPrior, image
     generator, logits = torch.Generator().manual_seed(0), torch.zeros(2, K)
     loss = entropy_loss(prior, x, label, torch.full((2,), 700), "all")
     exact = torch.stack([exact_gradient(logits, masks.bernoulli(logits, generator), loss) for _ in range(20)]).mean(0)
-    many = torch.zeros(2 * 1000, K)
-    _, ours = disarm_gradient(many, lambda mask, index: loss(mask, index % 2), generator)
+    many, u = torch.zeros(2 * 1000, K), torch.rand(2 * 1000, K, generator=generator)
+    _, ours = disarm_gradient(many, lambda mask, index: loss(mask, index % 2), u)
     mean = ours.view(1000, 2, K).mean(0)
     assert torch.cosine_similarity(mean.flatten(), exact.flatten(), dim=0) > 0.9
 

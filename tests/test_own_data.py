@@ -16,21 +16,8 @@ from sensewise.checkpoint import build_prior, save_run
 from sensewise.data import import_images, load_imported
 from sensewise.data.pictures import read_picture
 from sensewise.errors import CheckpointError, DataError
+from tiny_runs import PRESET
 from web_fixtures import tiny_config
-
-TINY = """
-[prior.imported.mixed]
-batch_size = 4
-[prior.imported.mixed.network]
-widths = [8, 8]
-blocks = [1, 1]
-embedding = 16
-[prior.imported.mixed.curriculum]
-on_policy = 0.5
-[prior.imported.mixed.fit]
-steps = 2
-validate_every = 2
-"""
 
 
 def stripes(count, size=24, classes=("left", "right")):
@@ -68,7 +55,7 @@ def invoke(*arguments):
 def test_from_a_folder_to_the_report_in_three_commands(tmp_path):
     pictures, data, prior, out = (tmp_path / name for name in ("pictures", "mydata", "prior", "report"))
     write_folder(pictures)
-    (tmp_path / "tiny.toml").write_text(TINY)
+    (tmp_path / "tiny.toml").write_text(PRESET.format(steps=2, save_minutes=1))
     made = invoke("data", "import", pictures, "--size", 24, "--labels", "folders", "--out", data, "--licence", "CC0")
     assert "32 train, 4 validation, 4 test images, 2 classes" in made.output
     assert invoke("train", "prior", "--data", data, "--preset", tmp_path / "tiny.toml", "--out", prior).exit_code == 0

@@ -93,19 +93,6 @@ def test_one_shot_rows_read_the_scout_only_if_adaptive():
         policy.scores(k, taken.mask, Side())
 
 
-def test_antithetic_pairs_estimate_the_gradient():
-    logits = torch.tensor([[0.3, -1.2, 2.0]])
-    worth = torch.tensor([1.0, -2.0, 0.5])
-    draw = torch.Generator().manual_seed(0)
-    total = torch.zeros(3)
-    many = logits.expand(40_000, -1)
-    first, second, weight = row_policy.antithetic(many, draw)
-    difference = (first.float() @ worth - second.float() @ worth).unsqueeze(1)
-    total = (weight * difference).mean(0)
-    probs = logits.sigmoid()[0]
-    torch.testing.assert_close(total, worth * probs * (1 - probs), atol=0.02, rtol=0.05)
-
-
 def test_row_policy_loss_has_a_gradient_on_every_free_row():
     k = kspace(8)
     network = RowPolicyNetwork(ROWS, width=8, layers=1)

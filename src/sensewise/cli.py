@@ -8,8 +8,19 @@ import typer
 from rich.markup import escape
 
 from sensewise import __version__, cli_mri, cli_train
-from sensewise.cli_options import DataFolder, Seed, ensure_writable, err, out, parse_budget, progress_bar
-from sensewise.errors import ConfigError, DataError, SensewiseError
+from sensewise.cli_options import (
+    DataFolder,
+    Devices,
+    NumNodes,
+    Seed,
+    ensure_writable,
+    err,
+    is_first,
+    out,
+    parse_budget,
+    progress_bar,
+)
+from sensewise.errors import ConfigError, DataError, ProcessError, SensewiseError
 
 if TYPE_CHECKING:
     from sensewise.experiments.results import Results
@@ -141,17 +152,26 @@ def run(
     seeds: Seeds = 5,
     results: Folder = Path("results"),
     shard: Annotated[str, typer.Option(help="i/n: every n-th measurement only; put together by merge.")] = "1/1",
+    devices: Devices = 1,
+    num_nodes: NumNodes = 1,
 ) -> None:
     """Run an experiment of the paper and write results/EXPERIMENT.json. Run it again to go on after a stop."""
     from sensewise import presets
     from sensewise.experiments.journal import parse_shard
-    from sensewise.experiments.runner import run_experiment
+    from sensewise.experiments.runner import run_experiment, run_on_devices
 
     presets.find(preset)
     part = parse_shard(shard)
+    if part[1] > 1 and devices * num_nodes > 1:
+        raise ConfigError("--shard and --devices both spread the work: give one of them")
     for name in _experiments(experiment, results):
         with progress_bar() as progress:
-            _say(run_experiment(name, preset, range(seeds), results, progress, part), results / name)
+            if devices * num_nodes > 1:
+                found = run_on_devices(name, preset, range(seeds), results, progress, devices, num_nodes)
+            else:
+                found = run_experiment(name, preset, range(seeds), results, progress, part)
+        if is_first():
+            _say(found, results / name)
 
 
 @app.command()
@@ -278,6 +298,8 @@ def main() -> None:
     try:
         app()
     except SensewiseError as error:
+        if not is_first() and not isinstance(error, ProcessError):
+            sys.exit(2)  # the first process says it
         fail(str(error))
     except OSError as error:
         fail(f"{error.filename or 'a file'}: {error.strerror or error}")

@@ -2,12 +2,15 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 
 import typer
 
-from sensewise.cli_options import MaxMinutes, Preset, Resume, err, out, say_complete
+from sensewise.cli_options import MaxMinutes, Preset, Resume, err, out, say_complete, training_command
 from sensewise.errors import DataError
+
+if TYPE_CHECKING:
+    from sensewise.training import How
 
 Budget = Annotated[float, typer.Option(help="Fraction of the rows, the ACS block included.")]
 Folder = Annotated[Path | None, typer.Option("--out", help="The run folder. Default: runs/mri-PRESET/NAME.")]
@@ -43,7 +46,7 @@ def _train(
     folder: Path | None,
     data: Path | None,
     *before: Any,
-    **options: Any,
+    **how: Unpack["How"],
 ) -> None:
     """Load data and settings of a preset, run a trainer in the run folder, say how it ended."""
     from sensewise import presets
@@ -54,47 +57,42 @@ def _train(
     settings = presets.load(preset, f"mri.{section}", into)
     train, validation = mri.load(data)[0].hold_out()  # the val split is for scoring alone
     target = folder or run_folder(preset, name)
-    complete = trainer(settings, train, validation, mri.acs, *before, target, console=err, **options)
+    complete = trainer(settings, train, validation, mri.acs, *before, target, console=err, **how)
     say_complete(target, complete)
 
 
 def train_reconstructor(
     which: Annotated[Literal["a", "b"], typer.Argument(help="a: masks are optimised against it. b: the judge.")],
     preset: Preset = "cpu",
-    resume: Resume = False,
-    max_minutes: MaxMinutes = None,
     folder: Folder = None,
     data: Data = None,
+    **how: Unpack["How"],
 ) -> None:
     """Train U-Net A or B on heuristic row masks."""
     from sensewise.mri.reconstruction import ReconstructorSettings, train_reconstructor
 
     section, name = f"reconstructor-{which}", f"unet-{which}"
-    options = {"resume": resume, "max_minutes": max_minutes}
-    _train(train_reconstructor, ReconstructorSettings, section, name, preset, folder, data, **options)
+    _train(train_reconstructor, ReconstructorSettings, section, name, preset, folder, data, **how)
 
 
 def train_row_prior(
     preset: Preset = "cpu",
-    resume: Resume = False,
-    max_minutes: MaxMinutes = None,
     folder: Folder = None,
     data: Data = None,
+    **how: Unpack["How"],
 ) -> None:
     """Train the coarse prior over row profiles."""
     from sensewise.mri.profile import RowPriorSettings, train_row_prior
 
-    options = {"resume": resume, "max_minutes": max_minutes}
-    _train(train_row_prior, RowPriorSettings, "row-prior", "row-prior", preset, folder, data, **options)
+    _train(train_row_prior, RowPriorSettings, "row-prior", "row-prior", preset, folder, data, **how)
 
 
 def train_row_policy(
     form: Annotated[Literal["adaptive", "static"], typer.Argument(help="With or without the scout.")] = "adaptive",
     preset: Preset = "cpu",
-    resume: Resume = False,
-    max_minutes: MaxMinutes = None,
     folder: Folder = None,
     data: Data = None,
+    **how: Unpack["How"],
 ) -> None:
     """Train the one-shot row policy; needs the row prior."""
     from sensewise.mri.models import find
@@ -102,51 +100,40 @@ def train_row_policy(
     from sensewise.mri.row_policy import RowPolicySettings, train_row_policy
 
     prior, profile = load_row_prior(find(preset, "row-prior"))
-    options = {"resume": resume, "max_minutes": max_minutes}
     extra = (prior, profile, form == "adaptive")
     name = f"row-policy-{form}"
-    _train(train_row_policy, RowPolicySettings, "row-policy", name, preset, folder, data, *extra, **options)
-
-
-def _static(
-    section: str, trainer: Any, into: type[Any], budget: float, preset: str, *rest: Any, **options: Any
-) -> None:
-    """Train one static mask for one budget, against U-Net A."""
-    from sensewise.mri.models import find, load
-
-    network, _ = load(find(preset, "unet-a"), "reconstructor")
-    _train(trainer, into, section, f"{section}-{budget:g}", preset, *rest, network, budget, **options)
+    _train(train_row_policy, RowPolicySettings, "row-policy", name, preset, folder, data, *extra, **how)
 
 
 def train_row_profile(
     budget: Budget,
     preset: Preset = "cpu",
-    resume: Resume = False,
-    max_minutes: MaxMinutes = None,
     folder: Folder = None,
     data: Data = None,
+    **how: Unpack["How"],
 ) -> None:
     """Train a relaxed row profile for one budget; needs U-Net A."""
+    from sensewise.mri.models import find, load
     from sensewise.mri.relaxed import RelaxedSettings, train_relaxed
 
-    options = {"resume": resume, "max_minutes": max_minutes}
-    _static("relaxed-profile", train_relaxed, RelaxedSettings, budget, preset, folder, data, **options)
+    network, _ = load(find(preset, "unet-a"), "reconstructor")
+    section = "relaxed-profile"
+    extra = (network, budget)
+    _train(train_relaxed, RelaxedSettings, section, f"{section}-{budget:g}", preset, folder, data, *extra, **how)
 
 
 def train_loupe_rows(
     budget: Budget,
     preset: Preset = "cpu",
-    resume: Resume = False,
-    max_minutes: MaxMinutes = None,
     folder: Folder = None,
     data: Data = None,
+    **how: Unpack["How"],
 ) -> None:
     """Train LOUPE on whole rows for one budget, with its own U-Net."""
     from sensewise.mri.loupe_rows import LoupeRowsSettings, train_loupe_rows
 
-    options = {"resume": resume, "max_minutes": max_minutes}
     name = f"loupe-{budget:g}"
-    _train(train_loupe_rows, LoupeRowsSettings, "loupe", name, preset, folder, data, budget, **options)
+    _train(train_loupe_rows, LoupeRowsSettings, "loupe", name, preset, folder, data, budget, **how)
 
 
 def train_row_value(
@@ -155,10 +142,9 @@ def train_row_value(
         typer.Argument(help="Exact one-step gains, the mask gradient, or gains over the static mask."),
     ] = "gain",
     preset: Preset = "cpu",
-    resume: Resume = False,
-    max_minutes: MaxMinutes = None,
     folder: Folder = None,
     data: Data = None,
+    **how: Unpack["How"],
 ) -> None:
     """Train the value of a row to U-Net A; the form rollout needs the searched masks."""
     from sensewise.mri.models import find, load
@@ -168,9 +154,8 @@ def train_row_value(
     network, _ = load(find(preset, "unet-a"), "reconstructor")
     mri = load_settings(preset)
     orders = load_orders(preset, mri) if form == "rollout" else None
-    options = {"resume": resume, "max_minutes": max_minutes}
     extra = (network, form, mri.budgets, orders)
-    _train(train_row_value, RowValueSettings, "row-value", f"row-value-{form}", preset, folder, data, *extra, **options)
+    _train(train_row_value, RowValueSettings, "row-value", f"row-value-{form}", preset, folder, data, *extra, **how)
 
 
 def search_mask(
@@ -202,9 +187,9 @@ def register(app: typer.Typer, data_app: typer.Typer, train_app: typer.Typer) ->
     """Add the commands of this file."""
     data_app.command("prepare")(data_prepare)
     app.command("search-mask")(search_mask)
-    train_app.command("reconstructor")(train_reconstructor)
-    train_app.command("row-prior")(train_row_prior)
-    train_app.command("row-policy")(train_row_policy)
-    train_app.command("row-profile")(train_row_profile)
-    train_app.command("loupe-rows")(train_loupe_rows)
-    train_app.command("row-value")(train_row_value)
+    train_app.command("reconstructor")(training_command(train_reconstructor))
+    train_app.command("row-prior")(training_command(train_row_prior))
+    train_app.command("row-policy")(training_command(train_row_policy))
+    train_app.command("row-profile")(training_command(train_row_profile))
+    train_app.command("loupe-rows")(training_command(train_loupe_rows))
+    train_app.command("row-value")(training_command(train_row_value))

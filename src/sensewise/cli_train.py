@@ -1,15 +1,16 @@
 """The command line of training on pixels: priors, the mask generator, LOUPE, the mask-state ablation."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Unpack
 
 import typer
 
-from sensewise.cli_options import DataFolder, Dataset, MaxMinutes, Preset, Resume, err, say_complete
+from sensewise.cli_options import DataFolder, Dataset, Preset, err, say_complete, training_command
 from sensewise.errors import ConfigError
 
 if TYPE_CHECKING:
     from sensewise.data import Images
+    from sensewise.training import How
 
 
 def train_prior_command(
@@ -23,9 +24,8 @@ def train_prior_command(
     preset: Preset = "cpu",
     folder: Annotated[Path | None, typer.Option("--out", help="The run folder. Default: runs/DATASET-STAGE.")] = None,
     init: Annotated[str | None, typer.Option(help="Start from the weights of this run or bundled prior.")] = None,
-    resume: Resume = False,
-    max_minutes: MaxMinutes = None,
     data: DataFolder = None,
+    **how: Unpack["How"],
 ) -> None:
     """Train a prior. Writes config.json, log.jsonl, loss.png and weights.safetensors into the run folder."""
     from sensewise import presets
@@ -35,16 +35,14 @@ def train_prior_command(
     own = data if is_imported(data) else None
     stage = stage or ("random-masks" if own is None else "mixed")
     settings = presets.load(preset, f"prior.{dataset if own is None else 'imported'}.{stage}", PriorSettings)
-    if stage.startswith("on-policy") and init is None and not resume:
+    if stage.startswith("on-policy") and init is None and not how["resume"]:
         raise ConfigError(f"stage {stage} needs --init: the run folder or bundled name of the stage before")
     target = folder or Path("runs") / f"{dataset if own is None else own.resolve().name}-{stage}"
     if own is None:
         train, validation = training_images(dataset, data)
     else:
         train, validation = load_imported(own, "train"), load_imported(own, "validation")
-    complete = train_prior(
-        settings, train, validation, target, init=init, resume=resume, max_minutes=max_minutes, console=err
-    )
+    complete = train_prior(settings, train, validation, target, init=init, console=err, **how)
     say_complete(target, complete)
 
 
@@ -56,9 +54,8 @@ def train_generator_command(
     preset: Preset = "cpu",
     prior: Annotated[str, typer.Option(help="A bundled prior's name or a run folder.")] = "mnist",
     folder: Annotated[Path | None, typer.Option("--out", help="The run folder. Default: runs/mnist-generator.")] = None,
-    resume: Resume = False,
-    max_minutes: MaxMinutes = None,
     data: DataFolder = None,
+    **how: Unpack["How"],
 ) -> None:
     """Train the one-shot mask generator against a frozen prior."""
     from sensewise import presets
@@ -70,9 +67,7 @@ def train_generator_command(
     name = f"{dataset}-generator" + ("" if variant == "disarm" else f"-{variant}")
     target = folder or Path("runs") / name
     scorer = load_prior(prior)
-    complete = train_generator(
-        settings, scorer, train, validation, target, resume=resume, max_minutes=max_minutes, console=err
-    )
+    complete = train_generator(settings, scorer, train, validation, target, console=err, **how)
     say_complete(target, complete)
 
 
@@ -80,9 +75,8 @@ def train_loupe_command(
     dataset: Dataset = "mnist",
     preset: Preset = "cpu",
     folder: Annotated[Path, typer.Option("--out", help="Holds one run folder a budget.")] = Path("runs"),
-    resume: Resume = False,
-    max_minutes: MaxMinutes = None,
     data: DataFolder = None,
+    **how: Unpack["How"],
 ) -> None:
     """Train LOUPE for pixels with its own U-Net, one run a budget of the preset."""
     from sensewise import presets
@@ -90,7 +84,7 @@ def train_loupe_command(
 
     settings = presets.load(preset, f"loupe.{dataset}", LoupeSettings)
     train, validation = training_images(dataset, data)
-    complete = train_loupe(settings, train, validation, folder, resume=resume, max_minutes=max_minutes, console=err)
+    complete = train_loupe(settings, train, validation, folder, console=err, **how)
     say_complete(folder, complete)
 
 
@@ -98,9 +92,8 @@ def train_mask_state_command(
     dataset: Dataset = "mnist",
     preset: Preset = "cpu",
     folder: Annotated[Path | None, typer.Option("--out", help="Default: runs/mnist-mask-state.")] = None,
-    resume: Resume = False,
-    max_minutes: MaxMinutes = None,
     data: DataFolder = None,
+    **how: Unpack["How"],
 ) -> None:
     """Train the pairs of small priors, with and without a mask state, that `run mask-state` compares."""
     from sensewise import presets
@@ -109,9 +102,7 @@ def train_mask_state_command(
     settings = presets.load(preset, f"mask-state.{dataset}", MaskStateSettings)
     train, validation = training_images(dataset, data)
     target = folder or Path("runs") / f"{dataset}-mask-state"
-    complete = train_mask_state(
-        settings, train, validation, target, resume=resume, max_minutes=max_minutes, console=err
-    )
+    complete = train_mask_state(settings, train, validation, target, console=err, **how)
     say_complete(target, complete)
 
 
@@ -124,7 +115,7 @@ def training_images(dataset: str, data: Path | None) -> "tuple[Images, Images]":
 
 def register(train_app: typer.Typer) -> None:
     """Add these commands to `sensewise train`."""
-    train_app.command("prior")(train_prior_command)
-    train_app.command("generator")(train_generator_command)
-    train_app.command("loupe")(train_loupe_command)
-    train_app.command("mask-state")(train_mask_state_command)
+    train_app.command("prior")(training_command(train_prior_command))
+    train_app.command("generator")(training_command(train_generator_command))
+    train_app.command("loupe")(training_command(train_loupe_command))
+    train_app.command("mask-state")(training_command(train_mask_state_command))

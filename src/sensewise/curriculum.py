@@ -177,10 +177,11 @@ class PriorObjective(Objective):
             label = torch.where(torch.cat([self.rollouts.known, known]), label, UNKNOWN)
         drawn = random_masks(len(known), self.num_actions, self.curriculum.survival_power, generator)
         mask = torch.cat([self.rollouts.mask, drawn])
+        x, mask, label = self.share(x), self.share(mask), None if label is None else self.share(label)
         y = observe(x, mask)
         log_probs = model.predict(y, model.check(y, label), None)
         if rolled:
-            self.rollouts.advance(self._scores(log_probs[:rolled].detach()))
+            self.rollouts.advance(self.gather(self._scores(log_probs.detach()))[:rolled])
         hidden = ~site_mask(mask, self.model.shape)
         nats = cross_entropy(log_probs, x, hidden)
         if self.curriculum.observed_weight:

@@ -30,3 +30,7 @@ class SessionError(SensewiseError, RuntimeError):
 
 class OutputError(SensewiseError, OSError):
     """A folder or file that cannot be written."""
+
+
+class ProcessError(SensewiseError, RuntimeError):
+    """One of several processes that work together is gone."""

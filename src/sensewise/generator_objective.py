@@ -137,13 +137,14 @@ def relaxed_entropy(
 
 
 def disarm_gradient(
-    logits: Tensor, loss: Loss, generator: Generator, size: tuple[int, int] | None = None, reach: int = 0
+    logits: Tensor, loss: Loss, u: Tensor, size: tuple[int, int] | None = None, reach: int = 0
 ) -> tuple[Tensor, Tensor]:
     """One antithetic pair per image, both masks in one batch.
 
     Args:
         logits: log-odds of keeping, with shape `(B, K)`.
         loss: of masks and the images they belong to, `(M,)`; with a `reach`, pixel by pixel `(M, K)`.
+        u: uniform noise, with shape `(B, K)`.
         size: `(H, W)`, for a `reach`.
         reach: how far a pixel's influence is counted; 0 for the whole image.
 
@@ -151,7 +152,6 @@ def disarm_gradient(
         The mean loss of each pair `(B,)`, and the estimate of the gradient `(B, K)`.
     """
     batch = len(logits)
-    u = torch.rand(logits.shape, generator=generator)
     both = loss(torch.cat(antithetic_pair(logits, u)), torch.arange(batch).repeat(2))  # (2 B,) or (2 B, K)
     total = both.sum(1) if both.dim() == 2 else both
     if reach and size is not None:
@@ -227,6 +227,8 @@ class GeneratorObjective(Objective):
         index = torch.randint(len(self.train), (self.batch_size,), generator=generator)
         x, label = self._known(*self.train[index])
         budget = self.settings.draw_budgets(self.batch_size, generator)
+        u = torch.rand(self.batch_size, x[0, 0].numel(), generator=generator)
+        x, label, budget, u = self.share(x), self.share(label), self.share(budget), self.share(u)
         t = self.prior.process.timestep_for(budget)
         logits = model(summary(x, self.prior.num_states), label if self.train.num_labels else None, budget)
         weight = self.weight(budget)
@@ -238,11 +240,11 @@ class GeneratorObjective(Objective):
                 else entropy_loss(self.prior, x, label, t, settings.surrogate)
             )
             size = self.prior.shape[1], self.prior.shape[2]
-            value, gradient = disarm_gradient(logits.detach(), loss, generator, size, settings.reach)
+            value, gradient = disarm_gradient(logits.detach(), loss, u, size, settings.reach)
             linear = (logits * gradient).sum(1)
             entropy = value + linear - linear.detach()  # the value of the loss, the gradient of the estimate
         else:
-            mask = straight_through(logits, masks.logistic((len(x), logits.shape[1]), generator), settings.temperature)
+            mask = straight_through(logits, masks.logistic_from(u), settings.temperature)
             entropy = relaxed_entropy(self.prior, x, label, t, settings.surrogate, mask)
         return (weight * (entropy + settings.sparsity * density_penalty(logits, budget))).mean()
 

@@ -149,6 +149,7 @@ class LoupeObjective(Objective):
         index = torch.randint(len(self.train), (self.batch_size,), generator=generator)
         x, _ = self.train[index]
         u = torch.rand(len(x), *self.train.shape[1:], generator=generator)
+        x, u = self.share(x), self.share(u)
         target = dequantize(x, self.train.num_states)
         return (model(x, u) - target).abs().mean()
 

@@ -84,7 +84,12 @@ def spread_top_k(scores: Tensor, k: int, shape: tuple[int, int], damping: float,
 
 def logistic(shape: tuple[int, ...], generator: Generator) -> Tensor:
     """Standard logistic noise: `logits + logistic > 0` is a Bernoulli draw with probability `sigmoid(logits)`."""
-    u = torch.rand(shape, generator=generator).clamp(1e-7, 1 - 1e-7)
+    return logistic_from(torch.rand(shape, generator=generator))
+
+
+def logistic_from(u: Tensor) -> Tensor:
+    """Uniform noise made logistic."""
+    u = u.clamp(1e-7, 1 - 1e-7)
     return u.log() - (-u).log1p()
 
 

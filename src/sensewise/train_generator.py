@@ -3,10 +3,9 @@
 import dataclasses
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import torch
-from rich.console import Console
 
 from sensewise.checkpoint import fingerprint
 from sensewise.data import Images
@@ -14,7 +13,7 @@ from sensewise.errors import ConfigError
 from sensewise.generator import Decoder, build_generator
 from sensewise.generator_objective import GeneratorLoss, GeneratorObjective
 from sensewise.priors import AbsorbingPrior
-from sensewise.training import FitSettings, fit
+from sensewise.training import FitSettings, How, fit
 
 
 @dataclass(frozen=True)
@@ -51,10 +50,7 @@ def train_generator(
     train: Images,
     validation: Images,
     folder: Path,
-    *,
-    resume: bool = False,
-    max_minutes: float | None = None,
-    console: Console | None = None,
+    **how: Unpack[How],
 ) -> bool:
     """Train a generator against a frozen prior in `folder`; True if the run is complete."""
     config = generator_config(settings, train, prior)
@@ -62,4 +58,4 @@ def train_generator(
         torch.manual_seed(settings.fit.seed)
         generator = build_generator(config)
     objective = GeneratorObjective(generator, prior, train, validation, settings.loss, settings.batch_size)
-    return fit(objective, settings.fit, config, folder, resume=resume, max_minutes=max_minutes, console=console)
+    return fit(objective, settings.fit, config, folder, **how)

@@ -3,16 +3,15 @@
 import dataclasses
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import torch
-from rich.console import Console
 
 from sensewise.checkpoint import read_json
 from sensewise.data import Images
 from sensewise.errors import ConfigError
 from sensewise.loupe import LoupeObjective, build_loupe
-from sensewise.training import FitSettings, fit
+from sensewise.training import FitSettings, How, fit
 
 
 @dataclass(frozen=True)
@@ -56,10 +55,7 @@ def train_loupe(
     train: Images,
     validation: Images,
     folder: Path,
-    *,
-    resume: bool = False,
-    max_minutes: float | None = None,
-    console: Console | None = None,
+    **how: Unpack[How],
 ) -> bool:
     """Train every budget of the settings, one after another, in `folder/NAME-loupe-BUDGET`; True if all are complete.
 
@@ -69,14 +65,15 @@ def train_loupe(
     for budget in settings.budgets:
         config = loupe_config(settings, train, budget)
         target = folder / run_name(train.name, budget)
-        if resume and is_complete(target, config):
+        if how.get("resume") and is_complete(target, config):
             continue
         with torch.random.fork_rng():
             torch.manual_seed(settings.fit.seed)
             loupe = build_loupe(config)
         objective = LoupeObjective(loupe, train, validation, settings.batch_size)
-        begun = resume and (target / "config.json").is_file()
-        complete &= fit(objective, settings.fit, config, target, resume=begun, max_minutes=max_minutes, console=console)
+        begun = how.get("resume", False) and (target / "config.json").is_file()
+        here: How = {**how, "resume": begun}
+        complete &= fit(objective, settings.fit, config, target, **here)
     return complete
 
 

@@ -8,10 +8,9 @@ import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import torch
-from rich.console import Console
 
 from sensewise.checkpoint import build_prior, load_weights, read_tensors
 from sensewise.curriculum import Curriculum, PriorObjective
@@ -19,7 +18,7 @@ from sensewise.data import Images
 from sensewise.errors import ConfigError
 from sensewise.train_loupe import is_complete
 from sensewise.train_prior import NetworkSettings, PriorSettings, prior_config
-from sensewise.training import FitSettings, fit
+from sensewise.training import FitSettings, How, fit
 
 START = "start"
 
@@ -75,10 +74,7 @@ def train_mask_state(
     train: Images,
     validation: Images,
     folder: Path,
-    *,
-    resume: bool = False,
-    max_minutes: float | None = None,
-    console: Console | None = None,
+    **how: Unpack[How],
 ) -> bool:
     """Train every run of the ablation in `folder/NAME`, one after another; True if all are complete.
 
@@ -86,16 +82,17 @@ def train_mask_state(
     """
     for name, mask_state, recipe in variants(settings):
         config, target = variant_config(settings, train, mask_state, recipe), folder / name
-        if resume and is_complete(target, config):
+        if how.get("resume") and is_complete(target, config):
             continue
         with torch.random.fork_rng():
             torch.manual_seed(recipe.seed)
             prior = build_prior(config)
-        begun = resume and (target / "config.json").is_file()
+        begun = how.get("resume", False) and (target / "config.json").is_file()
+        here: How = {**how, "resume": begun}
         if name != START and not begun:
             path = folder / START / "weights.safetensors"
             load_weights(prior, read_tensors(path)[0], path)
         objective = PriorObjective(prior, train, validation, settings.curriculum, settings.batch_size)
-        if not fit(objective, recipe, config, target, resume=begun, max_minutes=max_minutes, console=console):
+        if not fit(objective, recipe, config, target, **here):
             return False
     return True

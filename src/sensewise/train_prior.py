@@ -3,16 +3,15 @@
 import dataclasses
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import torch
-from rich.console import Console
 
 from sensewise.checkpoint import build_prior, load_weights, read_json, read_tensors, resolve
 from sensewise.curriculum import Curriculum, PriorObjective
 from sensewise.data import Images
 from sensewise.errors import CheckpointError, ConfigError
-from sensewise.training import FitSettings, fit
+from sensewise.training import FitSettings, How, fit
 
 
 @dataclass(frozen=True)
@@ -81,20 +80,18 @@ def train_prior(
     folder: Path,
     *,
     init: str | Path | None = None,
-    resume: bool = False,
-    max_minutes: float | None = None,
-    console: Console | None = None,
+    **how: Unpack[How],
 ) -> bool:
     """Train a prior in `folder`, from scratch or from the weights of another run; True if the run is complete."""
     config = prior_config(settings, train, None if init is None else str(init))
     with torch.random.fork_rng():
         torch.manual_seed(settings.fit.seed)
         prior = build_prior(config)
-    if init is not None and not resume:
+    if init is not None and not how.get("resume"):
         source = resolve(init)
         if read_json(source / "config.json").get("model") != config["model"]:
             raise CheckpointError(f"{source} holds a model of another size or data set than this preset asks for")
         tensors, _ = read_tensors(source / "weights.safetensors")
         load_weights(prior, tensors, source / "weights.safetensors")
     objective = PriorObjective(prior, train, validation, settings.curriculum, settings.batch_size)
-    return fit(objective, settings.fit, config, folder, resume=resume, max_minutes=max_minutes, console=console)
+    return fit(objective, settings.fit, config, folder, **how)

@@ -17,11 +17,11 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import torch
 from lightning_fabric import Fabric
@@ -42,6 +42,7 @@ from sensewise.checkpoint import (
 from sensewise.errors import CheckpointError, ConfigError
 from sensewise.figures.style import save
 from sensewise.figures.training import training_curves
+from sensewise.processes import first_only, launch, lost_processes
 
 
 class Objective(ABC):
@@ -49,6 +50,7 @@ class Objective(ABC):
 
     model: nn.Module
     forward_methods: tuple[str, ...] = ()  # of the model, called besides `forward`
+    fabric: Fabric | None = None  # the processes that share the work, from the moment that `fit` begins
 
     @abstractmethod
     def loss(self, model: Any, step: int, generator: Generator) -> Tensor:
@@ -57,6 +59,26 @@ class Objective(ABC):
     @abstractmethod
     def validate(self, model: Any) -> dict[str, float]:
         """Named numbers on held-out images."""
+
+    def share(self, batch: Tensor) -> Tensor:
+        """This process's rows of a batch that every process has drawn whole, so that all see the same randomness."""
+        if self.fabric is None or self.fabric.world_size == 1:
+            return batch
+        processes = self.fabric.world_size
+        if len(batch) % processes:
+            raise ConfigError(f"a batch of {len(batch)} cannot be shared evenly by {processes} processes")
+        return batch[self.fabric.global_rank :: processes]
+
+    def gather(self, part: Tensor) -> Tensor:
+        """The opposite of `share`: the whole batch, from what each process has of it."""
+        if self.fabric is None or self.fabric.world_size == 1:
+            return part
+        processes = self.fabric.world_size
+        whole = torch.zeros(len(part) * processes, *part.shape[1:], dtype=part.dtype)
+        whole[self.fabric.global_rank :: processes] = part
+        gathered = self.fabric.all_reduce(whole, reduce_op="sum")
+        assert isinstance(gathered, Tensor)
+        return gathered
 
     def state(self) -> dict[str, Tensor]:
         """What the objective itself carries from step to step."""
@@ -99,6 +121,28 @@ class FitSettings:
                 raise ConfigError(f"{name} must be above 0, got {getattr(self, name)}")
         if not 0 <= self.average < 1:
             raise ConfigError(f"average must be at least 0 and below 1, got {self.average}")
+
+
+class How(TypedDict, total=False):
+    """How a run is carried out, as opposed to what is trained.
+
+    Attributes:
+        resume: go on from the last checkpoint of the run folder.
+        max_minutes: stop and save after this time.
+        console: where progress is shown.
+        devices: processes on each machine.
+        num_nodes: machines.
+        strategy: how Fabric spreads a step over processes: "ddp".
+        precision: Fabric's, such as "32-true" or "bf16-mixed".
+    """
+
+    resume: bool
+    max_minutes: float | None
+    console: Console | None
+    devices: int
+    num_nodes: int
+    strategy: str
+    precision: str
 
 
 def step_generator(seed: int, step: int) -> Generator:
@@ -153,6 +197,11 @@ class Run:
         if self._checkpoint.exists():
             self._load()
         self._trim_log()
+
+    def follow(self, resume: bool) -> None:
+        """Take up the run as one of the further processes, which write nothing."""
+        if resume and self._checkpoint.exists():
+            self._load()
 
     def save(self) -> None:
         tensors = {f"model.{name}": t for name, t in self.objective.model.state_dict().items()}
@@ -242,46 +291,39 @@ def _update_average(average: nn.Module, model: nn.Module, decay: float, step: in
         kept.copy_(current)  # running statistics are averages already
 
 
-def fit(
-    objective: Objective,
-    settings: FitSettings,
-    config: dict[str, Any],
-    folder: Path,
-    *,
-    fabric: Fabric | None = None,
-    resume: bool = False,
-    max_minutes: float | None = None,
-    console: Console | None = None,
-) -> bool:
+def fit(objective: Objective, settings: FitSettings, config: dict[str, Any], folder: Path, **how: Unpack[How]) -> bool:
     """Train until the last step, until the time is up, or until Ctrl-C or a polite kill; then save.
+
+    With several processes each computes the gradient of its share of every batch; the first alone reads and writes the
+    run folder, apart from the checkpoint that all of them resume from.
 
     Args:
         config: written to `config.json`; has to describe the model so that it can be built again.
         folder: of the run.
-        resume: go on from the last checkpoint in `folder`.
-        max_minutes: stop and save after this time; go on later with `resume`.
+        how: see `How`.
 
     Returns:
         True if the run is complete.
     """
-    with locked(folder / ".lock"):
-        return _fit(objective, settings, config, folder, fabric, resume, max_minutes, console)
-
-
-def _fit(
-    objective: Objective,
-    settings: FitSettings,
-    config: dict[str, Any],
-    folder: Path,
-    fabric: Fabric | None,
-    resume: bool,
-    max_minutes: float | None,
-    console: Console | None,
-) -> bool:
-    fabric = fabric or Fabric(accelerator="cpu", devices=1)
-    console = console or Console(stderr=True)
+    fabric = launch(how)
+    objective.fabric = fabric
     run = Run(objective, settings, config, folder)
-    run.begin(resume)
+    with ExitStack() as held:
+
+        def begin() -> None:
+            held.enter_context(locked(folder / ".lock"))
+            run.begin(how.get("resume", False))
+
+        first_only(fabric, begin)
+        if not fabric.is_global_zero:
+            run.follow(how.get("resume", False))
+        with lost_processes(fabric, folder):
+            return _fit(run, fabric, how.get("max_minutes"), how.get("console"))
+
+
+def _fit(run: Run, fabric: Fabric, max_minutes: float | None, console: Console | None) -> bool:
+    objective, settings, folder = run.objective, run.settings, run.folder
+    console = (console or Console(stderr=True)) if fabric.is_global_zero else Console(quiet=True)
     model, optimizer = fabric.setup(objective.model, run.optimizer)
     for name in objective.forward_methods:
         model.mark_forward_method(name)
@@ -312,7 +354,9 @@ def _fit(
             tick = now
             progress.update(bar, completed=run.step, description=f"{folder.name} loss {running[-1]:.4f}")
             time_is_up = stop.is_set() or (max_minutes is not None and now - begun > 60 * max_minutes)
-            if run.step % settings.validate_every == 0 or run.step == settings.steps:
+            if fabric.world_size > 1:  # all stop after the same step, whoever was asked to
+                time_is_up = bool(fabric.all_reduce(torch.tensor(float(time_is_up)), reduce_op="sum"))
+            if fabric.is_global_zero and (run.step % settings.validate_every == 0 or run.step == settings.steps):
                 values = {"loss": sum(running) / len(running), **objective.validate(run.average)}
                 left = (settings.steps - run.step) * run.seconds / run.step / 60
                 run.log(**values)
@@ -320,13 +364,15 @@ def _fit(
                 console.print(f"step {run.step}/{settings.steps} {shown} ({left:.0f} min left)", soft_wrap=True)
                 running.clear()
                 tick = time.monotonic()
-            if time_is_up or now - saved > 60 * settings.save_minutes or run.step == settings.steps:
+            due = time_is_up or now - saved > 60 * settings.save_minutes or run.step == settings.steps
+            if fabric.is_global_zero and due:
                 run.save()
                 saved = tick = time.monotonic()
             if time_is_up:
                 break
     complete = run.step >= settings.steps
-    if complete:
+    if complete and fabric.is_global_zero:
         run.finish()
     console.print(f"{run.step} of {settings.steps} steps, {run.seconds / 60:.1f} minutes", soft_wrap=True)
+    fabric.barrier()  # nobody leaves before everything is written
     return complete

@@ -109,7 +109,8 @@ class Bench:
         """One pair an image, `(B, K)`."""
         loss = entropy_map(self.prior, self.x, self.label, self.t) if reach else self.loss
         size = self.prior.shape[1], self.prior.shape[2]
-        return disarm_gradient(self.logits.detach(), loss, generator, size, reach)[1]
+        u = torch.rand(self.logits.shape, generator=generator)
+        return disarm_gradient(self.logits.detach(), loss, u, size, reach)[1]
 
     def straight_through(self, generator: Generator) -> Tensor:
         """One relaxed mask an image, `(B, K)`."""

@@ -12,6 +12,7 @@ from sensewise.errors import DataError
 from sensewise.experiments import EXPERIMENTS
 from sensewise.experiments.journal import Journal, join, keeping
 from sensewise.experiments.results import Results
+from sensewise.processes import launch, lost_processes
 
 
 def code_digest() -> str:
@@ -46,6 +47,17 @@ def run_experiment(
         results.write(folder / f"{name}.json")
         part.unlink()
     return results
+
+
+def run_on_devices(
+    name: str, preset: str, seeds: Sequence[int], folder: Path, progress: Progress, devices: int, num_nodes: int = 1
+) -> Results | None:
+    """Run one experiment with several processes, a shard each; the first puts them together and has the results."""
+    fabric = launch({"devices": devices, "num_nodes": num_nodes})
+    with lost_processes(fabric, folder):
+        run_experiment(name, preset, seeds, folder, progress, (fabric.global_rank, fabric.world_size))
+        fabric.barrier()
+    return merge_shards(name, preset, seeds, folder, progress) if fabric.is_global_zero else None
 
 
 def merge_shards(name: str, preset: str, seeds: Sequence[int], folder: Path, progress: Progress) -> Results:

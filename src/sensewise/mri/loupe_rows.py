@@ -7,9 +7,9 @@ forward model starts from magnitudes, so its k-space is Hermitian, which real k-
 import dataclasses
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Unpack
 
 import torch
-from rich.console import Console
 from torch import Generator, Tensor, nn
 
 from sensewise.data.fastmri import Slices
@@ -19,7 +19,7 @@ from sensewise.mri.kspace import keep_rows, magnitude, relaxed_rows, to_kspace
 from sensewise.mri.row_masks import best_rows, count_rows
 from sensewise.mri.search import export_mask
 from sensewise.networks.recon_unet import PaperUNet
-from sensewise.training import FitSettings, Objective, fit
+from sensewise.training import FitSettings, How, Objective, fit
 
 PROBABILITY_SLOPE, THRESHOLD_SLOPE = 5.0, 12.0
 
@@ -84,9 +84,11 @@ class LoupeRowsObjective(Objective):
         return best_rows(model.probabilities().detach(), self.k, self.acs)
 
     def loss(self, model: nn.Module, step: int, generator: Generator) -> Tensor:
-        x = magnitude(self.train[torch.randint(len(self.train), (self.batch_size,), generator=generator)])
+        index = torch.randint(len(self.train), (self.batch_size,), generator=generator)
+        u = torch.rand(self.batch_size, self.train.shape[1], generator=generator)
+        x = magnitude(self.train[self.share(index)])
         x = x / x.amax((1, 2), keepdim=True)
-        return (model(x, torch.rand(x.shape[:2], generator=generator)) - x).abs().mean()
+        return (model(x, self.share(u)) - x).abs().mean()
 
     @torch.inference_mode()
     def validate(self, model: LoupeRows) -> dict[str, float]:
@@ -106,10 +108,7 @@ def train_loupe_rows(
     acs: int,
     budget: float,
     folder: Path,
-    *,
-    resume: bool = False,
-    max_minutes: float | None = None,
-    console: Console | None = None,
+    **how: Unpack[How],
 ) -> bool:
     """Train LOUPE for one budget in `folder` and export its mask; True if the run is complete."""
     rows = train.kspace.shape[1]
@@ -124,7 +123,7 @@ def train_loupe_rows(
         torch.manual_seed(settings.fit.seed)
         model = LoupeRows(rows, budget, settings.base)
     objective = LoupeRowsObjective(model, train.kspace, val.kspace, k, acs, settings.batch_size)
-    complete = fit(objective, settings.fit, config, folder, resume=resume, max_minutes=max_minutes, console=console)
+    complete = fit(objective, settings.fit, config, folder, **how)
     if complete:
         export_mask(folder, objective.mask(model))
     return complete

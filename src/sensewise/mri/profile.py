@@ -7,10 +7,9 @@ so normalising never looks at a row that was not. The prior is an absorbing D3PM
 import dataclasses
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal, Unpack, get_args
 
 import torch
-from rich.console import Console
 from torch import Generator, Tensor
 
 from sensewise import information
@@ -23,7 +22,7 @@ from sensewise.policies import Policy
 from sensewise.priors import UNKNOWN, Prior
 from sensewise.sensors import Side
 from sensewise.tokens import MASK
-from sensewise.training import FitSettings, Objective, fit
+from sensewise.training import FitSettings, How, Objective, fit
 
 BINS = 8
 RowScore = Literal["entropy", "energy"]
@@ -123,7 +122,7 @@ class RowPriorObjective(Objective):
 
     def loss(self, model: Prior, step: int, generator: Generator) -> Tensor:
         x = self.train[torch.randint(len(self.train), (self.batch_size,), generator=generator)]
-        return self._nats(model, x, self._masks(len(x), generator)).mean()
+        return self._nats(model, self.share(x), self.share(self._masks(len(x), generator))).mean()
 
     @torch.inference_mode()
     def validate(self, model: Prior) -> dict[str, float]:
@@ -138,10 +137,7 @@ def train_row_prior(
     val: Slices,
     acs: int,
     folder: Path,
-    *,
-    resume: bool = False,
-    max_minutes: float | None = None,
-    console: Console | None = None,
+    **how: Unpack[How],
 ) -> bool:
     """Train the coarse prior in `folder`; True if the run is complete."""
     profile = RowProfile.of(train.kspace, acs)
@@ -160,7 +156,7 @@ def train_row_prior(
         prior = build_prior(config)
     tokens = (profile.tokens(train.kspace), profile.tokens(val.kspace))
     objective = RowPriorObjective(prior, *tokens, acs, settings.batch_size)
-    return fit(objective, settings.fit, config, folder, resume=resume, max_minutes=max_minutes, console=console)
+    return fit(objective, settings.fit, config, folder, **how)
 
 
 def load_row_prior(folder: Path) -> tuple[Prior, RowProfile]:

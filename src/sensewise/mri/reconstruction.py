@@ -7,10 +7,9 @@ the NMSE divided by the zero-filled NMSE of the same sample: plain NMSE would le
 import dataclasses
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import torch
-from rich.console import Console
 from torch import Generator, Tensor, nn
 
 from sensewise.data.fastmri import Slices
@@ -21,7 +20,7 @@ from sensewise.mri.kspace import keep_rows, magnitude, mirror
 from sensewise.mri.models import build_reconstructor
 from sensewise.reconstruct import UNetReconstructor
 from sensewise.sensors import Side
-from sensewise.training import FitSettings, Objective, fit
+from sensewise.training import FitSettings, How, Objective, fit
 
 
 @dataclass(frozen=True)
@@ -115,6 +114,7 @@ class ReconstructionObjective(Objective):
         kspace = self.train.kspace[torch.randint(len(self.train), (s.batch_size,), generator=generator)]
         kspace = augmented(kspace, generator) if s.augment else kspace
         mask = training_masks(len(kspace), kspace.shape[1], self.acs, s.min_budget, s.max_budget, generator)
+        kspace, mask = self.share(kspace), self.share(mask)
         x, y = magnitude(kspace), keep_rows(kspace, mask)
         return (nmse(model(y, mask), x) / nmse(magnitude(y), x)).mean()
 
@@ -138,10 +138,7 @@ def train_reconstructor(
     val: Slices,
     acs: int,
     folder: Path,
-    *,
-    resume: bool = False,
-    max_minutes: float | None = None,
-    console: Console | None = None,
+    **how: Unpack[How],
 ) -> bool:
     """Train a reconstructor in `folder`; True if the run is complete."""
     height, width = train.kspace.shape[1:]
@@ -158,4 +155,4 @@ def train_reconstructor(
         torch.manual_seed(settings.fit.seed)
         model = build_reconstructor(config)
     objective = ReconstructionObjective(model, train, val, acs, settings)
-    return fit(objective, settings.fit, config, folder, resume=resume, max_minutes=max_minutes, console=console)
+    return fit(objective, settings.fit, config, folder, **how)

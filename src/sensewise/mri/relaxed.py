@@ -3,9 +3,9 @@
 import dataclasses
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Unpack
 
 import torch
-from rich.console import Console
 from torch import Generator, Tensor, nn
 
 from sensewise.checkpoint import fingerprint
@@ -14,7 +14,7 @@ from sensewise.metrics import nmse
 from sensewise.mri.kspace import acs_rows, magnitude, relaxed_rows
 from sensewise.mri.row_masks import best_rows, count_rows, row_energy
 from sensewise.mri.search import MaskError, export_mask
-from sensewise.training import FitSettings, Objective, fit
+from sensewise.training import FitSettings, How, Objective, fit
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,8 @@ class RelaxedObjective(Objective):
         self.best, self.best_nmse = state["best"], state["best_nmse"]
 
     def loss(self, model: nn.Module, step: int, generator: Generator) -> Tensor:
-        kspace = self.train[torch.randint(len(self.train), (self.settings.batch_size,), generator=generator)]
+        index = torch.randint(len(self.train), (self.settings.batch_size,), generator=generator)
+        kspace = self.train[self.share(index)]
         weights = model()
         x_hat = self.network(relaxed_rows(kspace, weights), weights.expand(len(kspace), -1))
         return nmse(x_hat, magnitude(kspace)).mean()
@@ -105,10 +106,7 @@ def train_relaxed(
     network: nn.Module,
     budget: float,
     folder: Path,
-    *,
-    resume: bool = False,
-    max_minutes: float | None = None,
-    console: Console | None = None,
+    **how: Unpack[How],
 ) -> bool:
     """Train a profile for one budget in `folder` and export its best mask; True if the run is complete."""
     k = count_rows(budget, train.kspace.shape[1], acs)
@@ -121,7 +119,7 @@ def train_relaxed(
     }
     scores = RowScores(row_energy(train.kspace), k, acs, settings.temperature)
     objective = RelaxedObjective(scores, network, train.kspace, settings)
-    complete = fit(objective, settings.fit, config, folder, resume=resume, max_minutes=max_minutes, console=console)
+    complete = fit(objective, settings.fit, config, folder, **how)
     if complete:
         export_mask(folder, objective.best)
     return complete

@@ -9,15 +9,16 @@ rows left out, in closed form (Parseval); the entropy's gradient is estimated by
 import dataclasses
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Unpack
 
 import torch
-from rich.console import Console
 from torch import Generator, Tensor, nn
 
 from sensewise import information
 from sensewise.checkpoint import fingerprint
 from sensewise.data.fastmri import Slices
 from sensewise.errors import ConfigError, DataError
+from sensewise.estimators import antithetic_pair, disarm
 from sensewise.mri.kspace import acs_rows, scout
 from sensewise.mri.models import build
 from sensewise.mri.profile import RowProfile
@@ -25,7 +26,7 @@ from sensewise.policies import Policy
 from sensewise.priors import Prior
 from sensewise.sensors import Side
 from sensewise.tokens import MASK
-from sensewise.training import FitSettings, Objective, fit
+from sensewise.training import FitSettings, How, Objective, fit
 
 
 @dataclass(frozen=True)
@@ -71,16 +72,6 @@ class OneShotRows(Policy):
         return self.network(side.scout, torch.full((len(mask),), side.budget or 0.25))
 
 
-def antithetic(logits: Tensor, generator: Generator) -> tuple[Tensor, Tensor, Tensor]:
-    """Two Bernoulli draws `(B, H)` from mirrored noise, and the weight of their difference of losses (DisARM)."""
-    u = torch.rand(logits.shape, generator=generator)
-    probs = logits.sigmoid()
-    first, second = u > 1 - probs, u < probs
-    sign = torch.where(second, -1.0, 1.0)
-    weight = 0.5 * torch.where(first != second, sign, 0.0) * logits.abs().sigmoid()
-    return first, second, weight.detach()
-
-
 class RowPolicyObjective(Objective):
     """Zero-filled error, coarse entropy and budget.
 
@@ -112,24 +103,24 @@ class RowPolicyObjective(Objective):
         seen = torch.where((mask | self.block)[:, None, :, None], tokens, MASK)
         return self.prior.read(information.whole_image, seen, None).clone()
 
-    def _terms(self, model: nn.Module, kspace: Tensor, budget: Tensor, generator: Generator) -> tuple[Tensor, ...]:
+    def _terms(self, model: nn.Module, kspace: Tensor, budget: Tensor, u: Tensor) -> tuple[Tensor, ...]:
         logits = model(scout(kspace, self.profile.acs), budget)
         probs = torch.where(self.block, 1.0, logits.sigmoid())
         energy = kspace.abs().square().sum(-1)
         error = ((1 - probs) * energy).sum(1) / energy.sum(1)
-        first, second, weight = antithetic(logits.detach(), generator)
-        tokens = self.profile.tokens(kspace)
-        high, low = self._entropy(tokens, first), self._entropy(tokens, second)
-        weight = torch.where(self.block, 0.0, weight * (high - low).unsqueeze(1))
-        surrogate = (weight * logits).sum(1)
-        entropy = (high + low) / 2 + surrogate - surrogate.detach()
+        fixed, tokens = logits.detach(), self.profile.tokens(kspace)
+        first, second = (self._entropy(tokens, mask) for mask in antithetic_pair(fixed, u))
+        gradient = torch.where(self.block, 0.0, disarm(fixed, u, first, second))
+        linear = (logits * gradient).sum(1)
+        entropy = (first + second) / 2 + linear - linear.detach()
         return error, entropy, (probs.mean(1) - budget).square()
 
     def loss(self, model: nn.Module, step: int, generator: Generator) -> Tensor:
         s = self.settings
-        kspace = self.train[torch.randint(len(self.train), (s.batch_size,), generator=generator)]
+        kspace = self.train[self.share(torch.randint(len(self.train), (s.batch_size,), generator=generator))]
         budget = s.min_budget + (s.max_budget - s.min_budget) * torch.rand(s.batch_size, generator=generator)
-        error, entropy, off_budget = self._terms(model, kspace, budget, generator)
+        u = torch.rand(s.batch_size, self.train.shape[1], generator=generator)
+        error, entropy, off_budget = self._terms(model, kspace, self.share(budget), self.share(u))
         return (error + entropy + s.penalty * off_budget).mean()
 
     @torch.inference_mode()
@@ -137,7 +128,8 @@ class RowPolicyObjective(Objective):
         """Error, entropy and distance from the budget at s = 0.25 on held-out slices."""
         kspace = self.val[:64]
         budget = torch.full((len(kspace),), 0.25)
-        terms = self._terms(model, kspace, budget, torch.Generator().manual_seed(0))
+        u = torch.rand(kspace.shape[:2], generator=torch.Generator().manual_seed(0))
+        terms = self._terms(model, kspace, budget, u)
         return dict(zip(("error", "entropy", "off_budget"), (term.mean().item() for term in terms), strict=True))
 
 
@@ -150,10 +142,7 @@ def train_row_policy(
     profile: RowProfile,
     adaptive: bool,
     folder: Path,
-    *,
-    resume: bool = False,
-    max_minutes: float | None = None,
-    console: Console | None = None,
+    **how: Unpack[How],
 ) -> bool:
     """Train the one-shot policy in `folder`; True if the run is complete."""
     if profile.acs != acs:
@@ -171,4 +160,4 @@ def train_row_policy(
         torch.manual_seed(settings.fit.seed)
         network = build(config, "row-policy")
     objective = RowPolicyObjective(network, prior, profile, train.kspace, val.kspace, settings)
-    return fit(objective, settings.fit, config, folder, resume=resume, max_minutes=max_minutes, console=console)
+    return fit(objective, settings.fit, config, folder, **how)

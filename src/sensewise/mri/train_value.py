@@ -12,12 +12,11 @@ Three forms of the target, all in per cent of the error that reconstructor A has
 import dataclasses
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from rich.console import Console
 from torch import Generator, Tensor, nn
 
 from sensewise.acquire import acquire
@@ -38,7 +37,7 @@ from sensewise.mri.value import (
     with_rows,
 )
 from sensewise.sensors import KSpaceRowSensor
-from sensewise.training import FitSettings, Objective, fit
+from sensewise.training import FitSettings, How, Objective, fit
 
 Form = Literal["gain", "gradient", "rollout"]
 LARGEST = 10.0  # per cent: targets beyond it are rare and would dominate
@@ -157,32 +156,33 @@ class ValueObjective(Objective):
         return torch.cat([best, noise.topk(count // 2, dim=1).indices], dim=1)
 
     def _targets(self, kspace: Tensor, rows: Tensor, k: Tensor) -> Tensor:
-        """What measuring each of the rows `(B, n)` is worth, in per cent, `(B, n)`."""
+        """What measuring each of the rows `(B, n)` is worth, in per cent, `(b, n)` for this process's `kspace`."""
         tried = with_rows(self.mask, rows)  # (B, n, H)
         now = self._settled(k)
         if self.rank is not None:
             many = self.rank[self.budget].repeat_interleave(rows.shape[1], dim=0)
             tried = complete(tried.flatten(0, 1), many, k.repeat_interleave(rows.shape[1])).view_as(tried)
-        masks = torch.cat([now.unsqueeze(1), tried], dim=1)  # (B, n + 1, H)
+        masks = self.share(torch.cat([now.unsqueeze(1), tried], dim=1))  # (b, n + 1, H)
         each = kspace.repeat_interleave(masks.shape[1], dim=0)
         error = slice_errors(self.network, each, masks.flatten(0, 1)).view(masks.shape[:2]).clone()
         return 100 * (1 - error[:, 1:] / error[:, :1])
 
     def loss(self, model: nn.Module, step: int, generator: Generator) -> Tensor:
         k = self._restart(generator)
-        kspace = self.train.kspace[self.index]
+        kspace, mask = self.train.kspace[self.share(self.index)], self.share(self.mask)  # (b, H, W), (b, H)
         with torch.no_grad():
-            drawn = self.network.complex_image(keep_rows(kspace, self.mask), self.mask)
-        values = model(drawn, self.mask, k / self.rows)  # (B, H)
+            drawn = self.network.complex_image(keep_rows(kspace, mask), mask)
+        values = model(drawn, mask, self.share(k) / self.rows)  # (b, H)
+        every = self.gather(values.detach())  # (B, H)
         if self.form == "gradient":
-            error, gradient = mask_gradients(self.network, kspace, self.mask)
+            error, gradient = mask_gradients(self.network, kspace, mask)
             target = (-100 * gradient / error.unsqueeze(1)).clamp(-LARGEST, LARGEST)
-            loss = F.smooth_l1_loss(values, target, reduction="none")[~self.mask].mean()
+            loss = F.smooth_l1_loss(values, target, reduction="none")[~mask].mean()
         else:
-            rows = self._candidates(values.detach(), self._settled(k), generator)
+            rows = self._candidates(every, self._settled(k), generator)
             target = self._targets(kspace, rows, k).clamp(-LARGEST, LARGEST)
-            loss = F.smooth_l1_loss(values.gather(1, rows), target)
-        self._advance(values.detach(), k, generator)
+            loss = F.smooth_l1_loss(values.gather(1, self.share(rows)), target)
+        self._advance(every, k, generator)
         return loss
 
     def _advance(self, values: Tensor, k: Tensor, generator: Generator) -> None:
@@ -218,10 +218,7 @@ def train_row_value(
     budgets: tuple[float, ...],
     orders: list[Tensor] | None,
     folder: Path,
-    *,
-    resume: bool = False,
-    max_minutes: float | None = None,
-    console: Console | None = None,
+    **how: Unpack[How],
 ) -> bool:
     """Train the value of a row in `folder`; True if the run is complete."""
     training = dataclasses.asdict(settings)
@@ -239,4 +236,4 @@ def train_row_value(
         value = build(config, "row-value")
     counts = [count_rows(budget, train.kspace.shape[1], acs) for budget in budgets]
     objective = ValueObjective(value, network, train, val, acs, form, counts, orders, settings)
-    return fit(objective, settings.fit, config, folder, resume=resume, max_minutes=max_minutes, console=console)
+    return fit(objective, settings.fit, config, folder, **how)
