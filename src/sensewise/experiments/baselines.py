@@ -18,7 +18,7 @@ from sensewise.experiments.examples import example_arrays
 from sensewise.experiments.results import Results
 from sensewise.generator import MaskGenerator, load_generator
 from sensewise.loupe import Loupe, LoupeReconstructor, load_loupe
-from sensewise.policies import Greedy, OneShot, Random, VariableDensity
+from sensewise.policies import Greedy, OneShot, Random, SpreadGreedy, VariableDensity
 from sensewise.priors import AbsorbingPrior
 from sensewise.train_loupe import run_name
 
@@ -86,6 +86,7 @@ def measure(
         Strategy("variable-density", VariableDensity((prior.shape[1], prior.shape[2]))),
         Strategy("one-shot", OneShot(generator.keep_logits)),
         Strategy("label-greedy", Greedy(prior), 16, random=False, passes=17),
+        Strategy("spread-greedy", SpreadGreedy(prior), 16, random=False, passes=17),
     ]
     results.rows = evaluate(prior, images, strategies, BUDGETS, seeds, METRICS, paper, progress, {})
     by_budget = {loupe.map.budget: loupe for loupe in loupes}
