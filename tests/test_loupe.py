@@ -155,6 +155,11 @@ def test_every_budget_is_trained_once(images: Images, tmp_path: Path) -> None:
         train_loupe(settings(), images, images, tmp_path, console=quiet)
 
 
+def test_a_stop_stops_every_budget(images: Images, tmp_path: Path) -> None:
+    assert not train_loupe(settings(), images, images, tmp_path, max_minutes=0, console=Console(quiet=True))
+    assert [path.name for path in tmp_path.iterdir()] == [run_name("toy", 0.2)]
+
+
 def test_loupe_for_another_budget_or_size_is_refused(images: Images, tmp_path: Path) -> None:
     train_loupe(settings(budgets=(0.2,)), images, images, tmp_path, console=Console(quiet=True))
     with pytest.raises(CheckpointError, match=r"budget 0\.2"):

@@ -8,7 +8,7 @@ from sensewise.acquire import acquire
 from sensewise.checkpoint import write_tensors
 from sensewise.errors import BudgetError, CheckpointError, ConfigError, DataError, OutputError, SessionError
 from sensewise.information import entropy
-from sensewise.policies import Greedy, grid_probe, random_probe
+from sensewise.policies import Greedy, SpreadGreedy, grid_probe, random_probe
 from sensewise.sensors import PixelSensor, Side
 from sensewise.tokens import MASK
 
@@ -35,12 +35,13 @@ def finish(session, x):
 @pytest.mark.parametrize("start", STARTS)
 @pytest.mark.parametrize("score", ["entropy", "variance"])
 @pytest.mark.parametrize("label", [None, 7])
-def test_a_session_measures_what_acquire_measures(prior, start, score, label):
-    session = finish(Session(prior, 0.3, steps=4, label=label, score=score, start=start, seed=3), X)
+@pytest.mark.parametrize("spread", [False, True])
+def test_a_session_measures_what_acquire_measures(prior, start, score, label, spread):
+    options = {"label": label, "score": score, "start": start, "spread": spread, "seed": 3}
+    session = finish(Session(prior, 0.3, steps=4, **options), X)
     side = Side(label=None if label is None else torch.tensor([label]))
-    taken = acquire(
-        Greedy(prior, score), PixelSensor(X), 0.3, side=side, steps=4, start=STARTS[start], generator=seeded(3)
-    )
+    policy = (SpreadGreedy if spread else Greedy)(prior, score)
+    taken = acquire(policy, PixelSensor(X), 0.3, side=side, steps=4, start=STARTS[start], generator=seeded(3))
     assert torch.equal(session.mask.flatten(), taken.mask[0])
     assert torch.equal(session.observation, taken.observation[0])
     log_probs = prior(taken.observation, side.label)

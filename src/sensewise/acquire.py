@@ -17,7 +17,7 @@ from sensewise import masks
 from sensewise.checkpoint import fingerprint, read_tensors, write_tensors
 from sensewise.errors import BudgetError, ConfigError, SessionError
 from sensewise.information import entropy, per_pixel
-from sensewise.policies import Greedy, Policy, Score, Start, grid_probe, random_probe
+from sensewise.policies import Greedy, Policy, Score, SpreadGreedy, Start, grid_probe, random_probe
 from sensewise.priors import Prior
 from sensewise.reconstruct import Argmax
 from sensewise.sensors import Sensor, Side
@@ -181,6 +181,7 @@ class Session:
         label: the class, if it is known.
         score: "entropy" or "variance".
         start: None, "random" or "grid": a first probe of 20% of the budget.
+        spread: keep the pixels of one step apart (`SpreadGreedy`).
         seed: of the probe.
     """
 
@@ -193,6 +194,7 @@ class Session:
         label: int | None = None,
         score: Score = "entropy",
         start: str | None = None,
+        spread: bool = False,
         seed: int = 0,
     ) -> None:
         channels, height, width = prior.shape
@@ -208,10 +210,11 @@ class Session:
             "label": number,
             "score": score,
             "start": start,
+            "spread": spread,
             "seed": seed,
         }
         self._loop = Acquisition(
-            Greedy(prior, score),
+            (SpreadGreedy if spread else Greedy)(prior, score),
             nothing,
             height * width,
             budget,

@@ -59,9 +59,8 @@ def train_loupe(
 ) -> bool:
     """Train every budget of the settings, one after another, in `folder/NAME-loupe-BUDGET`; True if all are complete.
 
-    With `resume`, budgets that are complete are left alone and those not begun are begun.
+    With `resume`, budgets that are complete are left alone and those not begun are begun. A stop stops all.
     """
-    complete = True
     for budget in settings.budgets:
         config = loupe_config(settings, train, budget)
         target = folder / run_name(train.name, budget)
@@ -73,8 +72,9 @@ def train_loupe(
         objective = LoupeObjective(loupe, train, validation, settings.batch_size)
         begun = how.get("resume", False) and (target / "config.json").is_file()
         here: How = {**how, "resume": begun}
-        complete &= fit(objective, settings.fit, config, target, **here)
-    return complete
+        if not fit(objective, settings.fit, config, target, **here):
+            return False
+    return True
 
 
 def is_complete(folder: Path, config: dict[str, Any]) -> bool:
