@@ -17,7 +17,7 @@ from sensewise.figures.style import data_uri, name_of, save, to_bytes
 from sensewise.report_cifar10 import CIFAR10_SECTIONS
 from sensewise.report_mri import MRI_SECTIONS
 from sensewise.report_one_shot import ONE_SHOT_SECTIONS
-from sensewise.tables import Rows, Section, number, with_spread
+from sensewise.tables import STAGES, Rows, Section, number, with_spread
 
 
 def _cells(rows: Rows) -> dict[tuple[str, int], dict[float, dict[str, dict[str, Any]]]]:
@@ -203,7 +203,7 @@ def mnist_sequential(path: Path) -> Section:
         for prior in ("on-policy", "random-masks"):
             part = [row for row in rows if row["images"] == images and row["prior"] == prior]
             if part:
-                tables.append((f"{images:,} test digits, prior trained on {_STAGES[prior]}", part))
+                tables.append((f"{images:,} test digits, prior trained on {STAGES[prior]}", part))
     main = tables[0][1]
     text = [
         "Errors are wrong pixels per image, out of 1,024, with hidden pixels at the prior's argmax; in parentheses the "
@@ -224,7 +224,6 @@ def mnist_sequential(path: Path) -> Section:
     return Section("MNIST, sequential acquisition", text, tables, figures, results)
 
 
-_STAGES = {"on-policy": "random masks, then its own greedy masks", "random-masks": "random masks only"}
 SECTIONS: dict[str, Callable[[Path], Section]] = {
     "mnist-sequential": mnist_sequential,
     **ONE_SHOT_SECTIONS,

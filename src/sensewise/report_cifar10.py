@@ -7,10 +7,9 @@ from typing import Any
 from sensewise.experiments.results import read_arrays, read_results
 from sensewise.figures import film, pixels
 from sensewise.figures.style import name_of
-from sensewise.tables import Grid, Rows, Section, cell, grid, number, pick
+from sensewise.tables import STAGES, Grid, Rows, Section, cell, grid, number, pick
 
 LEVELS = 8
-STAGES = {"on-policy": "random masks, then its own greedy masks", "random-masks": "random masks only"}
 
 
 def cifar10_sequential(path: Path) -> Section:

@@ -10,6 +10,8 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 Rows = list[dict[str, Any]]
+STAGES = {"on-policy": "random masks, then its own greedy masks", "random-masks": "random masks only"}
+"""What a prior was trained on, by the column `prior` of the results."""
 
 
 @dataclass(frozen=True)
