@@ -24,7 +24,7 @@ from sensewise.metrics import errors
 from sensewise.networks import UNet
 from sensewise.reconstruct import Reconstructor
 from sensewise.sensors import Side
-from sensewise.tokens import MASK, dequantize, observe, site_mask
+from sensewise.tokens import MASK, dequantize, observe, quantize, site_mask
 from sensewise.training import Objective
 
 PROBABILITY_SLOPE, THRESHOLD_SLOPE = 5.0, 12.0
@@ -90,26 +90,29 @@ class Loupe(nn.Module):
         self.map = ProbabilityMap(shape[1:], budget)
         self.network = UNet(shape[0], num_states, None, widths, blocks)
 
-    def log_probs(self, y: Tensor) -> Tensor:
-        """The U-Net's prediction from tokens `(B, C, H, W)` or relaxed states; `(B, C, H, W, N)`."""
-        nothing = torch.zeros(len(y))
-        return F.log_softmax(self.network(y, nothing.long(), nothing), dim=-1)
+    def intensities(self, y: Tensor) -> Tensor:
+        """The U-Net's prediction from tokens `(B, C, H, W)` or relaxed states: intensities `(B, C, H, W)`.
+
+        They are linear in the network's last layer and not held within [0, 1]: under a mean absolute error a softmax
+        that has once settled on the most frequent level has no gradient left.
+        """
+        nothing, levels = torch.zeros(len(y)), torch.linspace(0, 1, self.num_states)
+        return (self.network(y, nothing.long(), nothing) * levels).sum(-1)
 
     def forward(self, x: Tensor, u: Tensor) -> Tensor:
-        """Expected intensities after relaxed masks.
+        """Intensities after relaxed masks.
 
         Args:
             x: tokens, with shape `(B, C, H, W)`.
             u: uniform numbers, with shape `(B, H, W)`.
 
         Returns:
-            Intensities in [0, 1], with shape `(B, C, H, W)`.
+            Intensities, with shape `(B, C, H, W)`.
         """
         kept = site_mask(relaxed_mask(self.map(), u), self.shape)  # (B, C, H, W)
         shown = F.one_hot(x - 1, self.num_states).movedim(-1, 2) * kept.unsqueeze(2)
         states = torch.cat([1 - kept.unsqueeze(2), shown], dim=2)  # (B, C, N + 1, H, W)
-        levels = torch.linspace(0, 1, self.num_states)
-        return (self.log_probs(states).exp() * levels).sum(-1)
+        return self.intensities(states)
 
     @torch.inference_mode()
     def keep_logits(self, side: Side, batch: int) -> Tensor:
@@ -118,15 +121,15 @@ class Loupe(nn.Module):
 
 
 class LoupeReconstructor(Reconstructor):
-    """LOUPE's own U-Net: the most probable token of every hidden site; tokens `(B, C, H, W)`."""
+    """LOUPE's own U-Net: the nearest token at every hidden site; tokens `(B, C, H, W)`."""
 
     def __init__(self, loupe: Loupe, chunk: int = 128) -> None:
         self.loupe, self.chunk = loupe, chunk
 
     @torch.inference_mode()
     def __call__(self, observation: Tensor, mask: Tensor, side: Side) -> Tensor:
-        parts = [self.loupe.log_probs(y).argmax(-1) + 1 for y in torch.split(observation, self.chunk)]
-        return torch.where(observation == MASK, torch.cat(parts), observation)
+        parts = [self.loupe.intensities(y).clamp(0, 1) for y in torch.split(observation, self.chunk)]
+        return torch.where(observation == MASK, quantize(torch.cat(parts), self.loupe.num_states), observation)
 
 
 class LoupeObjective(Objective):
