@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -83,3 +84,49 @@ def test_a_polite_kill_saves_and_stops_within_ten_seconds(tmp_path):
     assert process.returncode == 0
     assert "continue with --resume" in " ".join(output.split())
     assert not (tmp_path / "run" / ".lock").exists()
+
+
+@pytest.fixture
+def disk(tmp_path, request):
+    """A file system of its own, mounted with the given options."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", request.param, "tmpfs", str(folder)]
+    if shutil.which("mount") is None or subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("mounting a small file system needs Linux and root")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+@pytest.mark.parametrize(
+    ("disk", "reason"),
+    [("size=40k", "No space left on device"), ("ro", "Read-only file system")],
+    indirect=["disk"],
+    ids=["full", "read-only"],
+)
+def test_a_disk_that_takes_no_more(disk, reason, tmp_path):
+    prepare_training(tmp_path, steps=2)
+    if "space" in reason:
+        (disk / "mine.txt").write_text("as it was")
+    command = training(tmp_path, "disk/run")
+    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    told = " ".join((done.stdout + done.stderr).split())
+    assert done.returncode == 2, told
+    assert reason in told
+    assert "Traceback" not in told
+    left = {path.name for path in disk.rglob("*") if path.is_file()}
+    assert left <= {"mine.txt", "config.json"}
+    if left:
+        assert (disk / "mine.txt").read_text() == "as it was"
+
+
+def test_a_clock_that_is_set_back_changes_nothing(tmp_path):
+    prepare_training(tmp_path, steps=4)
+    subprocess.run(training(tmp_path, "whole"), env=ENVIRONMENT, check=True, capture_output=True)
+    backwards = "import itertools, time; time.time = lambda ticks=itertools.count(2e9, -3600): next(ticks); "
+    for name, more in (("back", ["--max-minutes", "0"]), ("back", [])):
+        arguments = training(tmp_path, name, *more)[3:]
+        script = backwards + f"import sys; sys.argv[1:] = {arguments!r}; from sensewise.cli import main; main()"
+        subprocess.run([sys.executable, "-c", script], env=ENVIRONMENT, check=True, capture_output=True)
+    whole, other = (load_file(tmp_path / name / "weights.safetensors") for name in ("whole", "back"))
+    assert all(np.array_equal(whole[name], other[name]) for name in whole)

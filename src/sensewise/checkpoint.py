@@ -98,6 +98,15 @@ def write_text(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
+def append_json(path: Path, value: Any) -> None:
+    """Add one line to a log; a reader must expect that a kill has cut the last one short."""
+    try:
+        with path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(value) + "\n")
+    except OSError as error:
+        raise OutputError(f"cannot write {path}: {error.strerror}; make room and go on") from error
+
+
 def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
 

@@ -30,6 +30,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from torch import Generator, Tensor, nn
 
 from sensewise.checkpoint import (
+    append_json,
     atomic,
     load_weights,
     locked,
@@ -244,8 +245,7 @@ class Run:
         """Add a line to the log and draw the curves anew."""
         self.logged = values
         path = self.folder / "log.jsonl"
-        with path.open("a") as file:
-            file.write(json.dumps({"step": self.step, "seconds": round(self.seconds, 1), **values}) + "\n")
+        append_json(path, {"step": self.step, "seconds": round(self.seconds, 1), **values})
         save(training_curves([json.loads(line) for line in path.read_text().splitlines()]), self.folder / "loss.png")
 
     def finish(self) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from torch import nn
 
-from sensewise.checkpoint import atomic, fingerprint
+from sensewise.checkpoint import append_json, atomic, fingerprint
 from sensewise.errors import ConfigError, DataError
 
 Value = dict[str, float]
@@ -64,8 +64,7 @@ class Journal:
         begun = time.monotonic()
         value = measure()
         seconds = round(time.monotonic() - begun, 3)
-        with self.path.open("a") as file:
-            file.write(json.dumps({"key": key, "value": value, "seconds": seconds}) + "\n")
+        append_json(self.path, {"key": key, "value": value, "seconds": seconds})
         self.found[key] = value
         return value
 

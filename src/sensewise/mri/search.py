@@ -6,7 +6,6 @@ the whole training split falls. ACS rows are never swapped. It ends at a local o
 Related: Gozcu et al., "Learning-based compressive MRI", 2018, which builds masks greedily.
 """
 
-import json
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +16,7 @@ import torch
 from rich.console import Console
 from torch import Tensor, nn
 
-from sensewise.checkpoint import atomic, fingerprint, read_json, write_json, write_text
+from sensewise.checkpoint import append_json, atomic, fingerprint, read_json, write_json, write_text
 from sensewise.errors import CheckpointError, ConfigError
 from sensewise.figures.mri import rows_picture
 from sensewise.figures.style import save
@@ -217,8 +216,7 @@ class Search:
 
     def _log(self, console: Console) -> None:
         swap = self.state.swaps[-1]
-        with (self.folder / "log.jsonl").open("a") as file:
-            file.write(json.dumps({"round": self.state.rounds, **swap}) + "\n")
+        append_json(self.folder / "log.jsonl", {"round": self.state.rounds, **swap})
         console.print(
             f"round {self.state.rounds}: row {swap['drop']} for row {swap['add']}, "
             f"NMSE {swap['before']:.6f} to {swap['after']:.6f}",
