@@ -57,7 +57,7 @@ def _train(
     settings = presets.load(preset, f"mri.{section}", into)
     train, validation = mri.load(data)[0].hold_out()  # the val split is for scoring alone
     target = folder or run_folder(preset, name)
-    complete = trainer(settings, train, validation, mri.acs, *before, target, console=err, **how)
+    complete = trainer(settings, train, validation, mri.acs, *before, target, **how)
     say_complete(target, complete)
 
 

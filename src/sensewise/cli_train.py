@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Unpack
 
 import typer
 
-from sensewise.cli_options import DataFolder, Dataset, Preset, err, say_complete, training_command
+from sensewise.cli_options import DataFolder, Dataset, Preset, say_complete, training_command
 from sensewise.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def train_prior_command(
         train, validation = training_images(dataset, data)
     else:
         train, validation = load_imported(own, "train"), load_imported(own, "validation")
-    complete = train_prior(settings, train, validation, target, init=init, console=err, **how)
+    complete = train_prior(settings, train, validation, target, init=init, **how)
     say_complete(target, complete)
 
 
@@ -67,7 +67,7 @@ def train_generator_command(
     name = f"{dataset}-generator" + ("" if variant == "disarm" else f"-{variant}")
     target = folder or Path("runs") / name
     scorer = load_prior(prior)
-    complete = train_generator(settings, scorer, train, validation, target, console=err, **how)
+    complete = train_generator(settings, scorer, train, validation, target, **how)
     say_complete(target, complete)
 
 
@@ -84,7 +84,7 @@ def train_loupe_command(
 
     settings = presets.load(preset, f"loupe.{dataset}", LoupeSettings)
     train, validation = training_images(dataset, data)
-    complete = train_loupe(settings, train, validation, folder, console=err, **how)
+    complete = train_loupe(settings, train, validation, folder, **how)
     say_complete(folder, complete)
 
 
@@ -102,7 +102,7 @@ def train_mask_state_command(
     settings = presets.load(preset, f"mask-state.{dataset}", MaskStateSettings)
     train, validation = training_images(dataset, data)
     target = folder or Path("runs") / f"{dataset}-mask-state"
-    complete = train_mask_state(settings, train, validation, target, console=err, **how)
+    complete = train_mask_state(settings, train, validation, target, **how)
     say_complete(target, complete)
 
 
