@@ -14,7 +14,7 @@ from sensewise.experiments.mnist_sequential import BUDGETS
 from sensewise.experiments.record import record
 from sensewise.experiments.results import Results
 from sensewise.figures.film import store
-from sensewise.policies import Greedy, Random, VariableDensity, random_probe
+from sensewise.policies import Greedy, Random, SpreadGreedy, VariableDensity, random_probe
 from sensewise.priors import Prior
 
 METRICS = ("errors", "exact", "accuracy", "foreground-recovery", "informative")
@@ -32,6 +32,7 @@ def own_strategies(prior: Prior) -> list[Strategy]:
         Strategy("probe-greedy", greedy, STEPS, random_probe(height * width), passes=STEPS + 1),
         Strategy(name, greedy, 4, random=False, passes=5),
         Strategy(name, greedy, STEPS, random=False, passes=STEPS + 1),
+        Strategy("spread-greedy", SpreadGreedy(prior), STEPS, random=False, passes=STEPS + 1),
     ]
     if prior.num_states > 2:  # with two levels, variance and entropy order pixels alike
         found.append(Strategy("variance-greedy", Greedy(prior, "variance"), STEPS, random=False, passes=STEPS + 1))
