@@ -67,7 +67,8 @@ def test_from_a_folder_to_the_report_in_three_commands(tmp_path):
     assert {row["method"] for row in rows} >= {"random", "variable-density", "probe-greedy", "variance-greedy"}
     page = (out / "report.html").read_text()
     assert "What to measure on mydata" in page
-    assert page.count("data:image/") == 4
+    assert page.count("data:image/") == 5  # with the PSNR curves of four levels
+    assert "PSNR in dB" in page
     told = invoke("info", prior).output
     assert "CC0" in told
     assert "24 x 24, 1 channel, 4 states" in told

@@ -17,7 +17,7 @@ from sensewise.figures.style import data_uri, name_of, save, to_bytes
 from sensewise.report_cifar10 import CIFAR10_SECTIONS
 from sensewise.report_mri import MRI_SECTIONS
 from sensewise.report_one_shot import ONE_SHOT_SECTIONS
-from sensewise.tables import STAGES, Rows, Section, number, with_spread
+from sensewise.tables import STAGES, Rows, Section, number, pick, with_spread
 
 
 def _cells(rows: Rows) -> dict[tuple[str, int], dict[float, dict[str, dict[str, Any]]]]:
@@ -175,11 +175,14 @@ def write_evaluation(path: Path) -> Path:
     """`report.html` beside the results of `sensewise evaluate`: the demo's page for any data."""
     results, arrays = read_results(path), read_arrays(path)
     rows, recorded = results["rows"], film.read(arrays)
+    decibels = pick(rows, metric="psnr")  # of ordered levels only
     page = (
         _environment()
         .get_template("evaluation.html")
         .render(
             table=html_table(rows),
+            psnr_table=html_table(decibels) if decibels else None,
+            psnr_curves=data_uri(to_bytes(pixels.psnr_against_budget(decibels))) if decibels else None,
             sites=recorded.target.size,
             curves=data_uri(to_bytes(pixels.errors_against_budget(rows))),
             examples=data_uri(to_bytes(film.examples(arrays, recorded.levels))),

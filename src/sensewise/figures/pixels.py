@@ -112,8 +112,9 @@ def errors_against_budget(rows: Rows) -> Figure:
         if any(row["paper"] is not None for row in rows):
             left.plot([], [], "s", color="#444444", markerfacecolor="none", label="the paper's value")
         left.set_yscale("log")
-        left.set_ylim(FLOOR * 0.8, None)
-        left.set_ylabel(f"errors per image (0 drawn at {FLOOR:g})")
+        lowest = min(row["mean"] for row in rows if row["metric"] == "errors")
+        left.set_ylim(0.8 * max(FLOOR, lowest), None)
+        left.set_ylabel("errors per image" + (f" (0 drawn at {FLOOR:g})" if lowest < FLOOR else ""))
         right.set_ylabel("fraction reconstructed exactly")
         right.set_ylim(-0.03, 1.03)
         figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=4)
@@ -136,7 +137,8 @@ def psnr_against_budget(rows: Rows) -> Figure:
             left.plot([row["budget"] for row in known], values, "s", color=colour, markerfacecolor="none")
             if random:
                 right.plot(x, [row["mean"] - random[row["budget"]] for row in curve], dash, color=colour, marker="o")
-        left.plot([], [], "s", color="#444444", markerfacecolor="none", label="the paper's value")
+        if any(row["paper"] is not None for row in rows):
+            left.plot([], [], "s", color="#444444", markerfacecolor="none", label="the paper's value")
         left.set_ylabel("PSNR (dB)")
         right.set_ylabel("PSNR above random masks (dB)")
         for axes in (left, right):
