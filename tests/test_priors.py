@@ -2,9 +2,12 @@ import pytest
 import torch
 
 from conftest import make_absorbing, make_empirical, random_tokens, seeded
+from sensewise.acquire import acquire
 from sensewise.errors import DataError
 from sensewise.information import entropy
+from sensewise.policies import Greedy
 from sensewise.priors import UNKNOWN, EmpiricalPrior
+from sensewise.sensors import PixelSensor, Side
 from sensewise.tokens import MASK
 
 PRIORS = {
@@ -135,3 +138,19 @@ def test_the_bundled_prior_beats_chance(mnist, digits):
     y = torch.where(torch.rand(x.shape, generator=seeded()) < 0.3, x, MASK)
     wrong = (mnist(y, label).argmax(-1) + 1 != x).float().mean()
     assert wrong < 0.05
+
+
+@pytest.mark.filterwarnings("ignore:TF32 acceleration")  # said by the switch itself
+def test_speed_changes_no_answer(mnist, digits):
+    """oneDNN, channels-last and batches against plain kernels, digit by digit: the same beliefs, the same masks."""
+    x, label = digits[slice(0, 6)]
+    taken = acquire(Greedy(mnist), PixelSensor(x), 0.1, side=Side(label=label), steps=4)
+    fast = mnist.read(torch.exp, taken.observation, label)
+    with torch.backends.mkldnn.flags(enabled=False):
+        plain = torch.cat([mnist(taken.observation[i : i + 1], label[i : i + 1]).exp() for i in range(6)]).detach()
+        one_by_one = [
+            acquire(Greedy(mnist), PixelSensor(x[i : i + 1]), 0.1, side=Side(label=label[i : i + 1]), steps=4)
+            for i in range(6)
+        ]
+    torch.testing.assert_close(fast, plain, atol=1e-5, rtol=0)
+    assert torch.equal(torch.cat([one.mask for one in one_by_one]), taken.mask)
