@@ -171,6 +171,8 @@ def _check(about: dict[str, Any], tokens: np.ndarray, labels: np.ndarray) -> Non
     counts, states, classes = [about["counts"][name] for name in SPLITS], about["num_states"], len(about["classes"])
     if not all(isinstance(n, int) and n >= 1 for n in counts) or sum(counts) != len(tokens):
         raise ValueError(f"{len(tokens)} images, and splits of {counts}")
+    if not isinstance(about["name"], str) or not isinstance(about["licence"], str):
+        raise ValueError("name and licence must be text")
     if states not in LEVELS:
         raise ValueError(f"num_states must be 2 to {LEVELS[-1]}, got {states!r}")
     if tokens.dtype != np.uint8 or tokens.ndim != 4 or not 1 <= tokens.min() <= tokens.max() <= states:
