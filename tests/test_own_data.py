@@ -240,7 +240,7 @@ def test_evaluate_refuses_a_prior_of_another_shape(tmp_path, run):
 @pytest.mark.parametrize("name", ["a.npy", "a.npz"])
 def test_a_damaged_array_is_one_sentence(tmp_path, name):
     (tmp_path / name).write_bytes(b"PK\x03\x04 broken")
-    with pytest.raises(DataError, match="not an array that can be read"):
+    with pytest.raises(DataError, match="cannot be read as an array"):
         import_images(tmp_path / name, tmp_path / "out", size=24)
     np.savez(tmp_path / "b.npz", pictures=np.zeros(3))
     with pytest.raises(DataError, match="must be called images"):

@@ -5,6 +5,7 @@ image against a real sensor, in another process or on another day. There is no s
 """
 
 import json
+import operator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
@@ -15,7 +16,7 @@ from torch import Generator, Tensor
 
 from sensewise import masks
 from sensewise.checkpoint import fingerprint, read_tensors, write_tensors
-from sensewise.errors import BudgetError, ConfigError, SessionError
+from sensewise.errors import BudgetError, ConfigError, SensewiseError, SessionError
 from sensewise.information import entropy, per_pixel
 from sensewise.policies import Greedy, Policy, Score, SpreadGreedy, Start, grid_probe, random_probe
 from sensewise.priors import Prior
@@ -301,15 +302,36 @@ class Session:
             raise SessionError(f"{path} is not a saved session")
         try:
             settings = json.loads(metadata["session"])
-            weights, next_step = settings.pop("prior"), settings.pop("next_step")
-            observation, step, generator = tensors["observation"], tensors["step"], tensors["generator"]
-        except (KeyError, TypeError, ValueError) as error:
+            weights, next_step, budget = (settings.pop(name) for name in ("prior", "next_step", "budget"))
+            if weights != fingerprint(prior):
+                raise SessionError(f"{path} was saved with another prior: load that one, or start a new session")
+            session = cls(prior, budget, **settings)
+            session._restore(tensors, operator.index(next_step))
+        except SensewiseError:
+            raise
+        except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
             raise SessionError(f"{path} is not a session that can be continued: {error!r}") from error
-        if weights != fingerprint(prior):
-            raise SessionError(f"{path} was saved with another prior: load that one, or start a new session")
-        session = cls(prior, settings.pop("budget"), **settings)
-        loop = session._loop
-        loop.observation, loop.step, loop.pending = observation, step, tensors.get("pending")
-        loop.generator.set_state(generator)
-        loop.next_step = next_step
         return session
+
+    def _restore(self, tensors: dict[str, Tensor], next_step: int) -> None:
+        """Go to a saved state; refuses one that no session with these settings can be in."""
+        loop = self._loop
+        observation, step, pending = tensors["observation"], tensors["step"], tensors.get("pending")
+        for found, like in ((observation, loop.observation), (step, loop.step), (pending, loop.mask)):
+            if found is not None and (found.dtype, found.shape) != (like.dtype, like.shape):
+                raise ValueError(f"{found.dtype} {tuple(found.shape)} instead of {like.dtype} {tuple(like.shape)}")
+        self.prior.check(observation, None)
+        rounds = loop.sizes if loop.pending is None else [int(loop.pending.sum()), *loop.sizes]
+        done, measured = next_step - loop.next_step, step != NEVER
+        seen = (observation != MASK).flatten(2)  # (1, C, K)
+        if not torch.equal(seen, measured.unsqueeze(1).expand_as(seen)):
+            raise ValueError("what was measured is not what was seen")
+        if not 0 <= done <= len(rounds) or not NEVER <= int(step.min()) <= int(step.max()) < next_step:
+            raise ValueError(f"step {next_step} does not come next")
+        if int(measured.sum()) != sum(rounds[:done]) or (next_step == 0 and pending is None):
+            raise ValueError(f"{int(measured.sum())} pixels are measured before step {next_step}")
+        if pending is not None and ((pending & measured).any() or [int(pending.sum())] != rounds[done : done + 1]):
+            raise ValueError(f"{int(pending.sum())} pixels are asked for in step {next_step}")
+        loop.observation, loop.step, loop.pending = observation, step, pending
+        loop.generator.set_state(tensors["generator"])
+        loop.next_step = next_step

@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from sensewise.errors import CheckpointError, OutputError, SensewiseError
 from sensewise.networks import PRIOR_NETWORKS
@@ -116,7 +118,7 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise CheckpointError(f"{path} does not exist") from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} cannot be read as JSON: {error}") from error
 
 
@@ -147,6 +149,26 @@ def fingerprint(module: nn.Module) -> str:
         stored = tensor.half() if tensor.is_floating_point() else tensor
         digest.update(name.encode() + str(tuple(tensor.shape)).encode() + stored.contiguous().numpy().tobytes())
     return digest.hexdigest()
+
+
+@contextmanager
+def no_larger_than(tensors: dict[str, Tensor]) -> Iterator[None]:
+    """Stop the building of a model far larger than its weights: a damaged config can ask for any amount of memory."""
+    parts, numbers = max(1000, 4 * len(tensors)), max(10**7, 4 * sum(tensor.numel() for tensor in tensors.values()))
+    thread = threading.get_ident()
+
+    def count(_module: nn.Module, _name: str, parameter: nn.Parameter | None) -> None:
+        nonlocal parts, numbers
+        if threading.get_ident() == thread and parameter is not None:
+            parts, numbers = parts - 1, numbers - parameter.numel()
+            if parts < 0 or numbers < 0:
+                raise CheckpointError("config.json describes a model far larger than weights.safetensors")
+
+    hook = register_module_parameter_registration_hook(count)  # before any weight is drawn
+    try:
+        yield
+    finally:
+        hook.remove()
 
 
 def load_weights(module: nn.Module, tensors: dict[str, Tensor], path: Path) -> None:
@@ -224,14 +246,13 @@ def resolve(name_or_run: str | Path) -> Path:
 def load_run(name_or_run: str | Path, build: Callable[[dict[str, Any]], M]) -> tuple[M, dict[str, Any]]:
     """A trained model and its config: `build` makes it with fresh weights, the folder fills them in."""
     folder = resolve(name_or_run)
-    config = read_json(folder / "config.json")
+    config, path = read_json(folder / "config.json"), folder / "weights.safetensors"
+    tensors, _ = read_tensors(path)
     try:
-        with torch.random.fork_rng(devices=()):  # fresh weights are drawn, then overwritten
+        with torch.random.fork_rng(devices=()), no_larger_than(tensors):  # fresh weights are drawn, then overwritten
             model = build(config)
     except SensewiseError as error:
         raise CheckpointError(f"{folder}: {error}") from error
-    path = folder / "weights.safetensors"
-    tensors, _ = read_tensors(path)
     load_weights(model, tensors, path)
     return model.eval().requires_grad_(False), config
 

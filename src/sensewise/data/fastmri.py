@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sensewise.data.sources import data_root
+from sensewise.data.sources import check_unpacked, data_root
 from sensewise.errors import DataError
 from sensewise.mri.kspace import centre_crop
 
@@ -73,10 +73,14 @@ def read_volume(path: Path, size: tuple[int, int], choice: Choice | None = None,
             if choice is None:
                 choice = "all" if bool(file.attrs.get("independent_slices", False)) else "middle"
             wanted = slice(None) if choice == "all" else slice(len(kspace) // 2, len(kspace) // 2 + 1)
-            found = torch.from_numpy(np.asarray(kspace[wanted], dtype=np.complex64))
+            check_unpacked(kspace.nbytes // (1 if choice == "all" else len(kspace)), path)
+            with np.errstate(over="ignore", invalid="ignore"):
+                found = torch.from_numpy(np.asarray(kspace[wanted], dtype=np.complex64))
+    except DataError:
+        raise
     except FileNotFoundError as error:
         raise DataError(f"{path} does not exist") from error
-    except (OSError, RuntimeError) as error:
+    except Exception as error:  # a damaged file can raise almost anything
         raise DataError(f"{path} is damaged, cut short or not an HDF5 file: {error}") from error
     found = found.transpose(1, 2) if axis == "columns" else found
     rows, columns = found.shape[1:]

@@ -5,7 +5,6 @@ validation, then test). Images that are the same after scaling are kept once, so
 """
 
 import hashlib
-import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from PIL import Image
 from torch import Tensor
 
 from sensewise.checkpoint import atomic, read_json, write_json
+from sensewise.data.arrays import load_arrays
 from sensewise.data.images import Images
 from sensewise.data.pictures import fit, read_array, read_picture
 from sensewise.errors import CheckpointError, DataError
@@ -166,6 +166,23 @@ def is_imported(folder: Path | None) -> bool:
     return folder is not None and (folder / "dataset.json").is_file()
 
 
+def _check(about: dict[str, Any], tokens: np.ndarray, labels: np.ndarray) -> None:
+    """Refuse arrays that are not what `dataset.json` says."""
+    counts, states, classes = [about["counts"][name] for name in SPLITS], about["num_states"], len(about["classes"])
+    if not all(isinstance(n, int) and n >= 1 for n in counts) or sum(counts) != len(tokens):
+        raise ValueError(f"{len(tokens)} images, and splits of {counts}")
+    if not isinstance(about["name"], str) or not isinstance(about["licence"], str):
+        raise ValueError("name and licence must be text")
+    if states not in LEVELS:
+        raise ValueError(f"num_states must be 2 to {LEVELS[-1]}, got {states!r}")
+    if tokens.dtype != np.uint8 or tokens.ndim != 4 or not 1 <= tokens.min() <= tokens.max() <= states:
+        raise ValueError(f"tokens must be bytes 1..{states} of shape (n, C, H, W), got {tokens.dtype} {tokens.shape}")
+    if labels.dtype != np.int64 or labels.shape != (len(tokens) if classes else 0,):
+        raise ValueError(f"{len(tokens)} images of {classes} classes, and labels of shape {labels.shape}")
+    if classes and not 0 <= labels.min() <= labels.max() < classes:
+        raise ValueError(f"labels must be 0..{classes - 1}")
+
+
 def load_imported(folder: Path, split: str) -> Images:
     """One split of an imported data set."""
     if split not in SPLITS:
@@ -174,8 +191,9 @@ def load_imported(folder: Path, split: str) -> Images:
         raise DataError(f"{folder} holds no data set: make one with `sensewise data import`")
     try:
         about = read_json(folder / "dataset.json")
-        with (folder / "images.npz").open("rb") as stream, np.load(stream, allow_pickle=False) as file:
-            tokens, labels = file["tokens"], file["labels"]
+        arrays = load_arrays(folder / "images.npz")
+        tokens, labels = arrays["tokens"], arrays["labels"]
+        _check(about, tokens, labels)
         counts = [about["counts"][name] for name in SPLITS]
         first = sum(counts[: SPLITS.index(split)])
         part = slice(first, first + about["counts"][split])
@@ -184,5 +202,5 @@ def load_imported(folder: Path, split: str) -> Images:
         return Images(
             about["name"], split, torch.from_numpy(tokens[part]), label, about["num_states"], known, about["licence"]
         )
-    except (OSError, ValueError, KeyError, TypeError, CheckpointError, zipfile.BadZipFile) as error:
+    except (ValueError, KeyError, TypeError, CheckpointError, DataError) as error:
         raise DataError(f"{folder} is not a complete data set: {error}") from error

@@ -5,7 +5,6 @@ pictures keep their whole range; of an animation the first frame is taken.
 """
 
 import warnings
-import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +13,7 @@ import torch.nn.functional as F
 from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
+from sensewise.data.arrays import load_arrays
 from sensewise.errors import DataError
 
 MAX_PIXELS = 16_000_000
@@ -43,6 +43,7 @@ def read_picture(path: Path, shape: tuple[int, int, int]) -> Tensor:
         raise DataError(f"pictures have 1 or 3 channels, not {channels}")
     try:
         with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a picture with damaged notes is still a picture
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             with Image.open(path) as picture:
                 if picture.width * picture.height > MAX_PIXELS:
@@ -76,12 +77,7 @@ def read_array(path: Path) -> tuple[np.ndarray, np.ndarray | None]:
     An array is `(n, h, w)`, `(n, h, w, C)` or `(n, C, h, w)` with C = 1 or 3: bool, 8 or 16 bits, or floats in [0, 1].
     An `.npz` file holds `images` and, if they are known, `labels`.
     """
-    try:
-        with path.open("rb") as stream:  # NumPy leaves a damaged file open
-            found = np.load(stream, allow_pickle=False)
-            parts = {"images": found} if isinstance(found, np.ndarray) else dict(found)
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise DataError(f"{path} is not an array that can be read: {error}") from error
+    parts = load_arrays(path, "images")
     if "images" not in parts:
         raise DataError(f"{path} holds {', '.join(parts) or 'nothing'}: the array must be called images")
     images, labels = parts["images"], parts.get("labels")
@@ -100,7 +96,8 @@ def _scaled(images: np.ndarray, path: Path) -> np.ndarray:
     largest = {"bool": 1, "uint8": 255, "uint16": 65535}.get(images.dtype.name)
     if largest is None and not np.issubdtype(images.dtype, np.floating):
         raise DataError(f"{path}: images are {images.dtype}; bool, uint8, uint16 or floats in [0, 1] are needed")
-    values = images.astype(np.float32) / (largest or 1)
+    with np.errstate(over="ignore", invalid="ignore"):
+        values = images.astype(np.float32) / (largest or 1)
     if not (np.isfinite(values).all() and values.min() >= 0 and values.max() <= 1):
         raise DataError(f"{path}: floats must lie in [0, 1]; divide 8-bit values by 255")
     return values

@@ -5,6 +5,7 @@ Whatever the way, a file is accepted only if the sha256 of its content is the kn
 
 import gzip
 import hashlib
+import io
 import os
 import shutil
 import subprocess
@@ -23,6 +24,7 @@ from sensewise.checkpoint import atomic
 from sensewise.errors import DataError, OutputError
 
 DOWNLOAD_TIMEOUT = 20  # seconds without an answer before the next source is tried
+MAX_RATIO, ALWAYS = 200, 64_000_000  # a file may unpack to so many times its size, or to so many bytes
 
 
 def data_root(root: str | Path | None = None) -> Path:
@@ -43,12 +45,27 @@ class Source:
     read: Callable[[list[str], Path], Iterator[tuple[str, bytes]]]
 
 
+def check_unpacked(unpacked: int, path: Path) -> None:
+    """Refuse a small file that says it holds a great deal: it is damaged, or made to fill the memory."""
+    if unpacked > (most := max(ALWAYS, MAX_RATIO * path.stat().st_size)):
+        raise DataError(
+            f"{path} would unpack to {unpacked:,} bytes, and from a file of its size at most {most:,} are read: "
+            "it is damaged, or save it without compression"
+        )
+
+
 def gunzip(content: bytes) -> bytes:
     """Unpack gzip content, leave other content alone."""
     if not content.startswith(b"\x1f\x8b"):
         return content
+    most = max(ALWAYS, MAX_RATIO * len(content))
     try:
-        return gzip.decompress(content)
+        unpacked = io.BytesIO()
+        with gzip.open(io.BytesIO(content)) as file:
+            while unpacked.write(file.read(2**20)):
+                if unpacked.tell() > most:
+                    raise ValueError(f"{len(content):,} bytes unpack to more than {most:,}")
+        return unpacked.getvalue()
     except (OSError, EOFError, ValueError, zlib.error) as error:
         raise DataError(f"damaged gzip content: {error}") from error
 

@@ -70,14 +70,24 @@ class Journal:
 
 
 def _complete_lines(path: Path) -> list[dict[str, Any]]:
-    """The lines of a journal up to the first that is not whole."""
-    lines = []
-    for line in path.read_text(encoding="utf-8").splitlines():
+    """The lines of a journal up to the first that is not whole: the origin, then measurements."""
+    lines: list[dict[str, Any]] = []
+    for line in path.read_bytes().splitlines():
         try:
-            lines.append(json.loads(line))
-        except ValueError:
+            found = json.loads(line.decode("utf-8"))
+        except (ValueError, RecursionError):
             break
+        if not (_is_measurement(found) if lines else isinstance(found, dict) and "origin" in found):
+            break
+        lines.append(found)
     return lines
+
+
+def _is_measurement(line: Any) -> bool:
+    if not isinstance(line, dict) or not isinstance(line.get("key"), str) or not isinstance(line.get("value"), dict):
+        return False
+    values = (line.get("seconds"), *line["value"].values())
+    return all(isinstance(value, float) or (isinstance(value, int) and abs(value) < 2**63) for value in values)
 
 
 def join(parts: list[Path], whole: Path) -> int:
@@ -86,7 +96,7 @@ def join(parts: list[Path], whole: Path) -> int:
     found: dict[str, dict[str, Any]] = {}
     for part in parts:
         lines = _complete_lines(part)
-        if not lines or "origin" not in lines[0]:
+        if not lines:
             raise DataError(f"{part} is not the journal of a shard")
         if origin not in (None, lines[0]):
             raise DataError(f"{part} was made by other code or settings than {parts[0]}: run its shard again")

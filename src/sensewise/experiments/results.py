@@ -5,7 +5,6 @@ import os
 import platform
 import subprocess
 import time
-import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,10 +14,13 @@ import torch
 
 from sensewise import __version__
 from sensewise.checkpoint import atomic, read_json, write_json
+from sensewise.data.arrays import load_arrays
 from sensewise.errors import DataError
 
 ORIGIN = {"experiment", "preset", "dataset", "commit", "seconds", "machine", "weights", "notes"}
-KEYS = {"method", "steps", "budget", "density", "metric", "mean", "sd", "images", "seeds", "paper"}
+WORDS, COUNTS, NUMBERS = {"method", "metric"}, {"steps", "images", "seeds"}, {"budget", "density"}
+UNSURE = {"mean", "sd", "paper"}  # numbers, or None
+KEYS = WORDS | COUNTS | NUMBERS | UNSURE
 
 
 def row(
@@ -90,22 +92,27 @@ class Results:
 
 def read_results(path: Path) -> dict[str, Any]:
     """A results file, checked for the keys that tables and figures need."""
-    value = read_json(path)
+    value: Any = read_json(path)
     rows = value.get("rows") if isinstance(value, dict) else None
     if not isinstance(rows, list) or not rows or not all(isinstance(r, dict) and set(r) >= KEYS for r in rows):
         raise DataError(f"{path} is not a results file: it needs rows, each with {', '.join(sorted(KEYS))}")
     if missing := sorted(ORIGIN - set(value)):
         raise DataError(f"{path} is not a results file: it does not say its {', '.join(missing)}")
+    if not isinstance(value["notes"], list) or not all(map(_is_row, rows)):
+        raise DataError(f"{path} is not a results file: words stand where numbers belong, or the other way round")
     return value
+
+
+def _is_row(row: dict[str, Any]) -> bool:
+    def are(names: set[str], kind: Any) -> bool:
+        return all(isinstance(row[name], kind) for name in names)
+
+    return are(WORDS, str) and are(COUNTS, int) and are(NUMBERS, float | int) and are(UNSURE, float | int | None)
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
     """The arrays beside a results file."""
-    try:
-        with path.with_suffix(".npz").open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            return dict(arrays)
-    except (OSError, EOFError, ValueError, TypeError, zipfile.BadZipFile) as error:
-        raise DataError(f"{path.with_suffix('.npz')} cannot be read: {error}") from error
+    return load_arrays(path.with_suffix(".npz"))
 
 
 def commit() -> str:

@@ -1,6 +1,7 @@
 """Presets: TOML files that override the defaults of a command's dataclass. Unknown keys and wrong types are refused."""
 
 import dataclasses
+import sys
 import tomllib
 from pathlib import Path
 from types import UnionType
@@ -10,6 +11,7 @@ from sensewise.errors import ConfigError
 
 T = TypeVar("T")
 FOLDER = Path(__file__).parent
+MAX_TEXT, MAX_LINE = 100_000, 1_000  # characters; long chains of dotted keys take tomllib for ever
 
 
 def find(preset: str | Path) -> Path:
@@ -31,14 +33,22 @@ def load(preset: str | Path, section: str, into: type[T]) -> T:
     """
     path = find(preset)
     try:
-        table: Any = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        text = path.read_text(encoding="utf-8")
+        if len(text) > MAX_TEXT or max(map(len, text.splitlines()), default=0) > MAX_LINE:
+            raise ConfigError(
+                f"{path.name} is no preset: it has {len(text):,} characters, and at most {MAX_TEXT:,} in all "
+                f"and {MAX_LINE:,} in a line are read"
+            )
+        table: Any = tomllib.loads(text)
+        for part in section.split("."):
+            if not isinstance(table, dict) or part not in table:
+                raise ConfigError(f"preset {path.stem!r} has no section [{section}]")
+            table = table[part]
+        return build(into, table, f"{path.name} [{section}]")
+    except ConfigError:
+        raise
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"{path.name} is not valid TOML: {error}") from error
-    for part in section.split("."):
-        if not isinstance(table, dict) or part not in table:
-            raise ConfigError(f"preset {path.stem!r} has no section [{section}]")
-        table = table[part]
-    return build(into, table, f"{path.name} [{section}]")
 
 
 def build(into: type[T], table: Any, where: str) -> T:
@@ -74,7 +84,8 @@ def _convert(value: Any, hint: Any, where: str) -> Any:
                 continue
             return _convert(value, option, where)
     elif hint is float and isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value)
+        if abs(value) <= sys.float_info.max:
+            return float(value)
     elif isinstance(hint, type) and isinstance(value, hint) and (hint is bool or not isinstance(value, bool)):
         return value
     name = getattr(hint, "__name__", str(hint)) if origin is None else str(hint)

@@ -5,7 +5,6 @@ path is taken from a request, and a client never sees a stack trace.
 """
 
 import base64
-import binascii
 import io
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -63,7 +62,7 @@ class AcquireBody(BaseModel):
     def order(self) -> Order:
         try:
             tokens = None if self.tokens is None else base64.b64decode(self.tokens, validate=True)
-        except binascii.Error:
+        except ValueError:
             raise DataError("tokens are not base64") from None
         return Order(self.prior, self.image, tokens, self.label, self.budget, self.steps, self.policy, self.seed)
 

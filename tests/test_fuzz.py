@@ -1,0 +1,589 @@
+"""Every reader with damaged, hostile and random files: it reads them or says what is wrong, soon and in little memory.
+
+A file is a valid one with a few changes (bytes flipped, cut out, repeated, numbers in its header made huge, words of
+its text exchanged), or random bytes. `make test` tries 200 of each reader, `make test-slow` 10,000.
+"""
+
+import asyncio
+import functools
+import gzip
+import io
+import json
+import random
+import re
+import resource
+import signal
+import struct
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+import h5py
+import httpx
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, note, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from conftest import make_absorbing
+from sensewise import Session, presets
+from sensewise.checkpoint import load_prior, read_json, read_tensors, save_run, write_json
+from sensewise.data import import_images, load_cifar10, load_imported, load_mnist
+from sensewise.data.fastmri import read_volume
+from sensewise.data.pictures import read_array, read_picture
+from sensewise.errors import SensewiseError
+from sensewise.experiments.journal import Journal, join
+from sensewise.experiments.results import Results, read_arrays, read_results, row
+from sensewise.train_prior import PriorSettings
+from sensewise.web.app import create_app
+from sensewise.web.studio import Studio
+from web_fixtures import write_assets
+
+SECONDS, BYTES = 2, 10**9  # of one processor; of memory
+AMOUNTS = [200, pytest.param(10_000, marks=pytest.mark.slow)]
+NUMBERS = [0, 1, 0x7F, 0xFF, 0x7FFF, 0xFFFF, 2**24, 2**28, 2**31 - 1, 2**32 - 1, 2**40, 2**63 - 1, 2**64 - 1]
+WORDS = [b"-1", b"0", b"3", b"0.5", b"1e999", b"NaN", b"null", b"true", b'""', b"[]", b"{}", b"65536", b"99999999999"]
+WORDS += [b"9" * 400, b"9" * 5000, b"\xff", b'"\\ud800"', b'"\xc3\xa9"']
+TOKEN = re.compile(rb'"[^"]*"|[\w.+-]+')
+GENERATOR = np.random.default_rng(0)
+
+
+class Hang(BaseException):
+    """A reader took too long. Not an Exception: readers that catch everything must not catch it."""
+
+
+@dataclass(frozen=True)
+class Reader:
+    """How one kind of file is written and read.
+
+    Attributes:
+        write: makes a folder that can be read.
+        file: the one in it that is changed.
+        read: takes its path.
+    """
+
+    write: Callable[[Path], None]
+    file: str
+    read: Callable[[Path], object]
+
+
+def flip(content, at, length, value):
+    return content[:at] + bytes([value % 256]) + content[at + 1 :]
+
+
+def number(content, at, length, value):
+    width = (1, 2, 4, 8)[length % 4]
+    order = "big" if length & 4 else "little"
+    return content[:at] + (value % 256**width).to_bytes(width, order) + content[at + width :]
+
+
+def cut(content, at, length, value):
+    return content[:at] + content[at + length :]
+
+
+def cut_short(content, at, length, value):
+    return content[:at]
+
+
+def insert(content, at, length, value):
+    return content[:at] + value.to_bytes(8, "little")[: 1 + length % 8] + content[at:]
+
+
+def repeat(content, at, length, value):
+    return content[:at] + content[at : at + length] * (2 + value % 5) + content[at + length :]
+
+
+def nest(content, at, length, value):
+    return content[:at] + (b"[", b"(", b'{"a":', b"a.")[value % 4] * (300 * length) + content[at:]
+
+
+def say(content, at, length, value):
+    """Another word in the place of one of a text."""
+    found = list(TOKEN.finditer(content))
+    if not found:
+        return content + WORDS[value % len(WORDS)]
+    start, end = found[at % len(found)].span()
+    return content[:start] + WORDS[value % len(WORDS)] + content[end:]
+
+
+CHANGES = [flip, flip, number, number, number, cut, cut_short, insert, repeat, nest, say, say, say]
+CHANGE = struct.Struct("<BIHBB")  # which, where, how long, and a value
+TAPE = st.binary(min_size=CHANGE.size, max_size=4 * CHANGE.size)  # one draw a file: many small ones take far longer
+
+
+def spoil(valid, tape):
+    """The valid content with the changes that the tape says; random content for every tenth tape."""
+    if tape[0] % 10 == 9:
+        return random.Random(tape).randbytes(tape[1] + tape[2])
+    content = valid
+    for which, at, length, pick, byte in CHANGE.iter_unpack(tape[: len(tape) // CHANGE.size * CHANGE.size]):
+        at = at % 64 if pick & 1 else at
+        length = length % 16 if pick & 2 else length % 2000
+        value = NUMBERS[byte % len(NUMBERS)] if pick & 4 else byte
+        content = CHANGES[which % len(CHANGES)](content, at % (len(content) + 1), length, value)
+    return content
+
+
+def out_of_time(*_):
+    raise Hang(f"more than {SECONDS} seconds")
+
+
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+@contextmanager
+def limits():
+    """Seconds of the processor, so that a busy machine changes nothing, and the highest memory inside the block."""
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")  # forget earlier peaks
+    before = peak()
+    earlier = signal.signal(signal.SIGPROF, out_of_time)
+    signal.setitimer(signal.ITIMER_PROF, SECONDS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, earlier)
+    assert peak() - before < BYTES
+
+
+def check(reader, path, content):
+    """The contract: a reader succeeds or raises an error of the project, within the limits."""
+    path.write_bytes(content)
+    with limits(), suppress(SensewiseError):
+        reader.read(path)
+
+
+def fuzz(reader, folder, examples):
+    reader.write(folder)
+    path = folder / reader.file
+    valid = path.read_bytes()
+    reader.read(path)
+
+    @settings(max_examples=examples, suppress_health_check=list(HealthCheck))
+    @given(TAPE)
+    def try_one(tape):
+        content = spoil(valid, tape)
+        note(f"{len(content)} bytes: {content[:2000]!r}")
+        check(reader, path, content)
+
+    try_one()
+
+
+# The files, as small as they can be.
+
+
+def write_idx(folder):
+    digits = GENERATOR.integers(0, 255, (2, 28, 28), dtype=np.uint8)
+    (folder / "t10k-images-idx3-ubyte").write_bytes(struct.pack(">4I", 0x803, 2, 28, 28) + digits.tobytes())
+    (folder / "t10k-labels-idx1-ubyte").write_bytes(struct.pack(">2I", 0x801, 2) + b"\x03\x07")
+
+
+def write_idx_gz(folder):
+    write_idx(folder)
+    for path in list(folder.iterdir()):
+        Path(f"{path}.gz").write_bytes(gzip.compress(path.read_bytes()))
+        path.unlink()
+
+
+def write_binary(folder):
+    (folder / "test_batch.bin").write_bytes(b"\x03" + bytes(3072))
+
+
+def python_batch(labels=b"](K\x03e"):
+    """With the opcodes of Python 2, protocol 2, as the official ones have."""
+    array = b"cnumpy.core.multiarray\n_reconstruct\nq\x02cnumpy\nndarray\nq\x03K\x00\x85U\x01b\x87Rq\x04"
+    array += b"(K\x01K\x01M\x00\x0c\x86cnumpy\ndtype\nq\x05U\x02u1K\x00K\x01\x87Rq\x06(K\x03U\x01|NNN"
+    array += b"J\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb\x89T\x00\x0c\x00\x00" + bytes(3072) + b"tb"
+    return b"\x80\x02}q\x00(U\x06labels" + labels + b"U\x04data" + array + b"u."
+
+
+def write_python(folder):
+    (folder / "test_batch").write_bytes(python_batch())
+
+
+def write_tar(folder):
+    with tarfile.open(folder / "cifar-10-binary.tar.gz", "w") as tar:  # not packed, so that changes get through
+        for name in ("readme.html", "test_batch.bin"):
+            entry = tarfile.TarInfo(f"cifar-10-batches-bin/{name}")
+            entry.size = 3073
+            tar.addfile(entry, io.BytesIO(b"\x03" + bytes(3072)))
+
+
+def write_tar_gz(folder):
+    write_tar(folder)
+    path = folder / "cifar-10-binary.tar.gz"
+    path.write_bytes(gzip.compress(path.read_bytes()))
+
+
+def write_volume(folder, **options):
+    with h5py.File(folder / "volume.h5", "w") as file:
+        kspace = GENERATOR.normal(size=(2, 8, 6)) + 1j
+        file.create_dataset("kspace", data=kspace.astype(np.complex64), **options)
+        file.attrs["independent_slices"] = True
+
+
+@functools.cache
+def prior():
+    return make_absorbing()
+
+
+def write_run(folder):
+    model = {"shape": [1, 8, 8], "num_states": 2, "num_labels": 10, "network": "unet"}
+    sizes = {"widths": [8, 16], "blocks": [1, 1], "embedding": 8}
+    save_run(folder, {"kind": "prior", "model": model | sizes}, prior())
+
+
+def write_session(folder):
+    session = Session(prior(), 12, steps=3, start="random")
+    session.ask()
+    session.save(folder / "session")
+
+
+def read_session(path):
+    session = Session.resume(path, prior())
+    pixels = session.ask()
+    if pixels is not None:
+        session.tell(np.ones(len(pixels), np.int64))
+    return session.reconstruction
+
+
+def split_header(path):
+    """The text at the head of a safetensors file, as a file of its own."""
+    content = path.read_bytes()
+    end = 8 + int.from_bytes(content[:8], "little")
+    path.with_name("header.json").write_bytes(content[8:end])
+    path.with_name("tensors").write_bytes(content[end:])
+
+
+def join_header(path, name):
+    header, whole = path.read_bytes(), path.with_name(name)
+    whole.write_bytes(len(header).to_bytes(8, "little") + header + path.with_name("tensors").read_bytes())
+    return whole
+
+
+def write_run_header(folder):
+    write_run(folder)
+    split_header(folder / "weights.safetensors")
+
+
+def read_run_header(path):
+    return load_prior(join_header(path, "weights.safetensors").parent)
+
+
+def write_session_header(folder):
+    write_session(folder)
+    split_header(folder / "session")
+
+
+def read_session_header(path):
+    return read_session(join_header(path, "session"))
+
+
+def picture_writer(kind, mode="RGB", **options):
+    def write(folder):
+        pixels = GENERATOR.integers(0, 255, (5, 6, 4), dtype=np.uint8)
+        Image.fromarray(pixels).convert(mode).save(folder / f"picture.{kind}", **options)
+
+    return write
+
+
+def sealed(seal, read):
+    """Mends the checksums and lengths of changed content, which would keep all that is behind them untested."""
+
+    def read_sealed(path):
+        path.write_bytes(seal(path.read_bytes()))
+        return read(path)
+
+    return read_sealed
+
+
+def seal_png(content):
+    """The checksums of the chunks."""
+    sealed, at = content[:8], 8
+    while at + 12 <= len(content):
+        length = int.from_bytes(content[at : at + 4], "big")
+        body = content[at + 4 : at + 8 + length]
+        sealed += content[at : at + 4] + body + zlib.crc32(body).to_bytes(4, "big")
+        at += 12 + length
+    return sealed
+
+
+def seal_npy(content):
+    """The length of the header."""
+    end = content.find(b"\n", 10) + 1
+    return content[:8] + max(0, end - 10).to_bytes(4, "little")[:2] + content[10:]
+
+
+def zipped(content):
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("images.npy", content)
+    return buffer.getvalue()
+
+
+def write_npy(folder):
+    np.save(folder / "images.npy", GENERATOR.integers(0, 255, (3, 6, 6), dtype=np.uint8))
+
+
+def write_npz(folder):
+    np.savez(folder / "images.npz", images=GENERATOR.random((3, 6, 6)), labels=np.arange(3))
+
+
+def write_imported(folder):
+    np.save(folder / "pictures.npy", GENERATOR.integers(0, 255, (20, 4, 4), dtype=np.uint8))
+    import_images(folder / "pictures.npy", folder / "data", size=24, levels=2)
+
+
+def check_images(images):
+    """What reads without an error is what it should be."""
+    assert images.tokens.dtype == torch.uint8
+    assert len(images.shape) == 3
+    if len(images):
+        assert 1 <= images.tokens.min() <= images.tokens.max() <= images.num_states
+    if images.labels is not None:
+        assert images.labels.dtype == torch.int64
+        assert images.labels.shape == images.tokens.shape[:1]
+        assert all(0 <= label < images.num_labels for label in images.labels.tolist())
+
+
+def read_mnist(path):
+    check_images(load_mnist("test", path.parent))
+
+
+def read_cifar10(path):
+    check_images(load_cifar10("test", path.parent))
+
+
+def read_imported(path):
+    check_images(load_imported(path.parent, "train"))
+
+
+def check_values(values, shape):
+    assert values.shape[1:] == shape
+    assert np.isfinite(values).all()
+    assert 0 <= values.min() <= values.max() <= 1
+
+
+PRESET = """
+[prior.own.mixed]
+batch_size = 4
+[prior.own.mixed.network]
+widths = [8, 8]
+blocks = [1, 1]
+embedding = 8
+[prior.own.mixed.curriculum]
+on_policy = 0.5
+max_budget = 0.3
+[prior.own.mixed.fit]
+steps = 10
+learning_rate = 1e-3
+save_minutes = 0.0
+"""
+
+
+def write_preset(folder):
+    (folder / "own.toml").write_text(PRESET)
+
+
+def write_results(folder):
+    results = Results("mnist-sequential", "cpu", "mnist", weights={"on-policy": "0" * 8}, notes=["A note."])
+    results.rows = [row("random", 4, 0.1, 0.1, "errors", [1.5, 2.5], 16, None, prior="on-policy")]
+    results.arrays = {"x": np.zeros((2, 2)), "y": np.ones(3)}
+    results.write(folder / "results.json")
+
+
+ORIGIN = {"experiment": "tiny", "code": "1"}
+
+
+def write_journal(folder):
+    lines = [{"origin": ORIGIN}, {"key": "a", "value": {"errors": 1.5}, "seconds": 0.25}]
+    lines += [{"key": '["b", 2]', "value": {"errors": 2}, "seconds": 1}]
+    (folder / "tiny.partial.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def read_journal(path):
+    join([path, path], path.with_name("joined"))
+    journal = Journal(path, ORIGIN)
+    assert sum(journal.recall("a", ["errors"], lambda: {"errors": 1.5}).values()) + journal.seconds_before is not None
+
+
+@functools.cache
+def app(folder):
+    return create_app(Studio(write_assets(folder)))
+
+
+def ask_server(path, method, address, **options):
+    """A request to the server of the folder; what the server does not handle is raised here."""
+
+    async def ask():
+        transport = httpx.ASGITransport(app(path.parent))
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            return await client.request(method, address, **options)
+
+    answer = asyncio.run(ask())
+    assert answer.is_success or answer.is_client_error
+    return answer
+
+
+def poster(address):
+    kind = {"Content-Type": "application/json"}
+    return lambda path: ask_server(path, "POST", address, content=path.read_bytes(), headers=kind)
+
+
+def read_query(path):
+    return ask_server(path, "GET", "/api/images?" + quote(path.read_bytes()[:2000], safe="=&"))
+
+
+def write_order(folder):
+    order = {"prior": "colours", "tokens": "AQgB" * 64, "label": None, "budget": 0.1, "steps": 2, "policy": "greedy"}
+    write_json(folder / "order.json", order | {"seed": 1})
+
+
+def write_pixel(folder):
+    order = {"prior": "mnist", "image": 3, "label": 0, "budget": 0.1, "steps": 2, "policy": "greedy"}
+    write_json(folder / "order.json", order | {"row": 3, "column": 4})
+
+
+def write_query(folder):
+    (folder / "query").write_text("prior=mnist&first=12")
+
+
+def read_grey(path):
+    check_values(read_picture(path, (1, 8, 8)).numpy(), (8, 8))
+
+
+def read_colour(path):
+    check_values(read_picture(path, (3, 8, 8)).numpy(), (8, 8))
+
+
+def read_images(path):
+    images, _ = read_array(path)
+    check_values(images, images.shape[1:])
+
+
+PICTURES = {
+    "png": Reader(picture_writer("png"), "picture.png", read_grey),
+    "png, sealed": Reader(picture_writer("png", "RGBA"), "picture.png", sealed(seal_png, read_colour)),
+    "png, palette": Reader(picture_writer("png", "P"), "picture.png", sealed(seal_png, read_grey)),
+    "gif": Reader(picture_writer("gif", "P"), "picture.gif", read_grey),
+    "tiff": Reader(picture_writer("tiff"), "picture.tiff", read_colour),
+    "bmp": Reader(picture_writer("bmp"), "picture.bmp", read_grey),
+    "jpeg": Reader(picture_writer("jpeg"), "picture.jpeg", read_colour),
+    "webp": Reader(picture_writer("webp"), "picture.webp", read_colour),
+    "ppm": Reader(picture_writer("ppm"), "picture.ppm", read_grey),
+}
+READERS = PICTURES | {
+    "idx images": Reader(write_idx, "t10k-images-idx3-ubyte", read_mnist),
+    "idx labels": Reader(write_idx, "t10k-labels-idx1-ubyte", read_mnist),
+    "idx gz": Reader(write_idx_gz, "t10k-images-idx3-ubyte.gz", read_mnist),
+    "cifar binary": Reader(write_binary, "test_batch.bin", read_cifar10),
+    "cifar python": Reader(write_python, "test_batch", read_cifar10),
+    "cifar tar": Reader(write_tar, "cifar-10-binary.tar.gz", read_cifar10),
+    "cifar tar gz": Reader(write_tar_gz, "cifar-10-binary.tar.gz", read_cifar10),
+    "hdf5": Reader(write_volume, "volume.h5", lambda p: read_volume(p, (6, 6))),
+    "hdf5, packed": Reader(
+        lambda folder: write_volume(folder, compression="gzip", chunks=(1, 8, 6)),
+        "volume.h5",
+        lambda p: read_volume(p, (6, 6), axis="rows"),
+    ),
+    "config": Reader(write_run, "config.json", lambda p: load_prior(p.parent)),
+    "weights": Reader(write_run, "weights.safetensors", lambda p: load_prior(p.parent)),
+    "weights, sealed": Reader(write_run_header, "header.json", read_run_header),
+    "tensors": Reader(write_session, "session", read_tensors),
+    "json": Reader(write_run, "config.json", read_json),
+    "session": Reader(write_session, "session", read_session),
+    "session, sealed": Reader(write_session_header, "header.json", read_session_header),
+    "npy": Reader(write_npy, "images.npy", read_images),
+    "npz": Reader(write_npz, "images.npz", read_images),
+    "npy, sealed": Reader(write_npy, "images.npy", sealed(seal_npy, read_images)),
+    "npz, sealed": Reader(write_npy, "images.npy", sealed(zipped, read_images)),
+    "imported json": Reader(write_imported, "data/dataset.json", read_imported),
+    "imported npz": Reader(write_imported, "data/images.npz", read_imported),
+    "preset": Reader(write_preset, "own.toml", lambda p: presets.load(p, "prior.own.mixed", PriorSettings)),
+    "results": Reader(write_results, "results.json", read_results),
+    "results npz": Reader(write_results, "results.npz", read_arrays),
+    "journal": Reader(write_journal, "tiny.partial.jsonl", read_journal),
+    "http order": Reader(write_order, "order.json", poster("/api/acquire")),
+    "http pixel": Reader(write_pixel, "order.json", poster("/api/pixel")),
+    "http film": Reader(write_order, "order.json", poster("/api/animation.gif")),
+    "http query": Reader(write_query, "query", read_query),
+}
+
+
+@pytest.mark.parametrize("examples", AMOUNTS)
+@pytest.mark.parametrize("name", READERS)
+def test_a_reader_takes_a_file_or_says_what_is_wrong(name, examples, tmp_path):
+    fuzz(READERS[name], tmp_path, examples)
+
+
+def bomb():
+    return bytes(70_000_000)  # packs to a thousandth
+
+
+def packed_tar():
+    """A header that says how long its own text is."""
+    entry = tarfile.TarInfo("test_batch.bin")
+    entry.type, entry.size = tarfile.XHDTYPE, 2_000_000_000
+    return gzip.compress(entry.tobuf() + bomb(), 1)
+
+
+def empty_volume():
+    buffer = io.BytesIO()
+    with h5py.File(buffer, "w") as file:
+        file.create_dataset("kspace", (1, 30_000, 30_000), np.complex64, chunks=(1, 100, 100))
+    return buffer.getvalue()
+
+
+def blank_png():
+    buffer = io.BytesIO()
+    Image.new("1", (5000, 5000)).save(buffer, "png")
+    return buffer.getvalue()
+
+
+def npy(shape):
+    """The header of an array of bytes."""
+    header = str({"descr": "|u1", "fortran_order": False, "shape": shape}).encode()
+    return b"\x93NUMPY\x01\x00\x76\x00" + header.ljust(117) + b"\n"
+
+
+def config(**sizes):
+    model = {"shape": [1, 8, 8], "num_states": 2, "num_labels": 10, "network": "unet"}
+    return json.dumps({"kind": "prior", "model": model | {"widths": [8], "blocks": [1]} | sizes}).encode()
+
+
+HOSTILE = {
+    "zeros in gzip": ("idx gz", lambda: gzip.compress(bomb(), 1), "unpack to more than"),
+    "a header of 2 GB": ("cifar tar gz", packed_tar, "unpack to more than"),
+    "zeros in zip": ("npz", lambda: zipped(npy((70, 1000, 1000)) + bomb()), "would unpack to"),
+    "an array of 2 TB": ("npy", lambda: npy((2000, 1000, 1_000_000)), "cannot be read as an array"),
+    "chunks that are not there": ("hdf5", empty_volume, "would unpack to"),
+    "a blank picture": ("png", blank_png, "at most 16,000,000"),
+    "part number 2**28": ("cifar python", lambda: b"\x80\x02}r\xff\xff\xff\x0f.", "LONG_BINPUT of this size"),
+    "a buffer": ("cifar python", lambda: b"\x80\x05\x96" + (8).to_bytes(8, "little") + bytes(8) + b".", "BYTEARRAY8"),
+    "labels in themselves": ("cifar python", lambda: python_batch(b"]q\x01(h\x01h\x01e"), "not a list of 0..9"),
+    "wide layers": ("config", lambda: config(widths=[3_000]), "far larger than"),
+    "many layers": ("config", lambda: config(blocks=[10**9]), "far larger than"),
+    "deep JSON": ("json", lambda: b"[" * 100_000, "recursion"),
+    "deep TOML": ("preset", lambda: b"a = " + b"[" * 900, "recursion"),
+    "a long chain of keys": ("preset", lambda: b"a." * 14_000 + b"a = 1", "1,000 in a line"),
+    "a number beyond all floats": ("preset", lambda: PRESET.replace("0.5", "9" * 400).encode(), "must be float"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_file_is_refused(name, tmp_path):
+    kind, make, message = HOSTILE[name]
+    reader = READERS[kind]
+    reader.write(tmp_path)
+    (tmp_path / reader.file).write_bytes(make())
+    with limits(), pytest.raises(SensewiseError, match=message):
+        reader.read(tmp_path / reader.file)
