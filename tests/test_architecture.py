@@ -15,7 +15,7 @@ from sensewise.sensors import PixelSensor
 ROOT = Path(sensewise.__file__).parent
 LAYERS = [
     ["errors", "tables"],
-    ["tokens", "kspace"],
+    ["tokens", "kspace", "processes"],
     ["masks", "metrics", "diffusion", "information", "networks", "presets", "estimators"],
     ["priors"],
     ["sensors", "checkpoint"],
