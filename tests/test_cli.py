@@ -65,7 +65,7 @@ def test_demo(sensewise, tmp_path, quick_run):
     assert "label-greedy, 16 steps" in out
     results = json.loads((tmp_path / "runs/demo/results.json").read_text())
     assert {row["images"] for row in results["rows"]} == {4}
-    assert len(results["rows"]) == 6 * 4 * 2
+    assert len(results["rows"]) == 7 * 4 * 2  # methods, budgets, metrics
     page = (tmp_path / "runs/demo/report.html").read_text()
     assert "http://" not in page
     assert "https://" not in page
@@ -273,7 +273,7 @@ def test_run_writes_results(sensewise, tmp_path, monkeypatch, quick, digits):
     monkeypatch.setattr(mnist_sequential, "BUDGETS", (0.05,))
     code, out, err = sensewise("run", "mnist-sequential", "--seeds", 1)
     assert code == 0
-    assert "52 rows" in out
+    assert "56 rows" in out
     assert "left out" in err
     assert json.loads((tmp_path / "results/mnist-sequential.json").read_text())["experiment"] == "mnist-sequential"
 

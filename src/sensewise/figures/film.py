@@ -4,6 +4,7 @@ A frame shows three panels side by side: how uncertain each pixel is, what has b
 """
 
 import io
+import textwrap
 from dataclasses import dataclass
 
 import matplotlib as mpl
@@ -187,6 +188,6 @@ def examples(arrays: dict[str, np.ndarray], levels: int, part: str = "example") 
                 grid[line, 2 * i + 1].set_title("exact" if wrong == 0 else f"{wrong} wrong", fontsize=8, pad=2)
         for line, place in enumerate(places, start=1):
             _, method, steps = place.split("/")
-            grid[line, 0].set_ylabel(name_of(method, int(steps)).replace(", ", ",\n"), fontsize=8)
+            grid[line, 0].set_ylabel(textwrap.fill(name_of(method, int(steps)), width=14), fontsize=8)
         figure.suptitle(f"{float(arrays[f'{part}/budget']):.0%} of the pixels measured", fontsize=11)
     return figure

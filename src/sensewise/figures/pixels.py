@@ -1,6 +1,7 @@
 """Figures of pixel acquisition. Results and arrays in, pictures out; no model runs here."""
 
 import io
+import textwrap
 from dataclasses import dataclass
 from typing import Any
 
@@ -189,7 +190,7 @@ def examples(target: np.ndarray, methods: list[Example], budget: float) -> Figur
                 title = "exact" if wrong == 0 else f"{wrong} wrong"
                 picture(grid[line, 2 * i + 1], _wrong(method.reconstruction[i], target[i]), title)
         for line, method in enumerate(methods, start=1):
-            label = name_of(method.method, method.steps).replace(", ", ",\n").replace(" density", "\ndensity")
+            label = textwrap.fill(name_of(method.method, method.steps), width=14)
             grid[line, 0].set_ylabel(label, color=COLOURS[method.method], fontsize=9)
         figure.suptitle(f"{budget:.0%} of the pixels measured", fontsize=11)
     return figure
