@@ -273,7 +273,7 @@ def test_run_writes_results(sensewise, tmp_path, monkeypatch, quick, digits):
     monkeypatch.setattr(mnist_sequential, "BUDGETS", (0.05,))
     code, out, err = sensewise("run", "mnist-sequential", "--seeds", 1)
     assert code == 0
-    assert "56 rows" in out
+    assert "60 rows" in out
     assert "left out" in err
     assert json.loads((tmp_path / "results/mnist-sequential.json").read_text())["experiment"] == "mnist-sequential"
 

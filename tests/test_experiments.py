@@ -63,7 +63,7 @@ def test_the_same_seed_gives_the_same_rows(quick, digits, progress):
 
 
 def test_strategies_of_the_table(quick):
-    strategies = mnist_strategies(quick)
+    strategies = mnist_strategies(quick, extra_steps=(32,))
     assert [(s.method, s.steps, s.random) for s in strategies] == [
         ("random", 1, True),
         ("variable-density", 1, True),
@@ -71,6 +71,7 @@ def test_strategies_of_the_table(quick):
         ("probe-greedy", 16, True),
         ("label-greedy", 4, False),
         ("label-greedy", 16, False),
+        ("label-greedy", 32, False),
         ("spread-greedy", 16, False),
     ]
 
@@ -171,7 +172,7 @@ def test_mnist_sequential(quick, digits, progress, monkeypatch):
     monkeypatch.setattr(mnist_sequential, "load_prior", lambda name: quick)
     monkeypatch.setattr(mnist_sequential, "bundled_mnist", lambda: digits.first(2))
     monkeypatch.setattr(mnist_sequential, "load_mnist", no_data)
-    monkeypatch.setattr(mnist_sequential, "mnist_strategies", lambda prior: cheap)
+    monkeypatch.setattr(mnist_sequential, "mnist_strategies", lambda prior, extra_steps=(): cheap)
     cheap = mnist_strategies(quick)[:2]
     results = EXPERIMENTS["mnist-sequential"]("cpu", range(1), progress)
     assert {line["prior"] for line in results.rows} == {"random-masks", "on-policy"}

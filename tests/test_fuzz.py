@@ -44,6 +44,7 @@ from sensewise.experiments.results import Results, read_arrays, read_results, ro
 from sensewise.train_prior import PriorSettings
 from sensewise.web.app import create_app
 from sensewise.web.studio import Studio
+from tiny_runs import PRESET
 from web_fixtures import write_assets
 
 SECONDS, BYTES = 2, 10**9  # of one processor; of memory
@@ -53,6 +54,8 @@ WORDS = [b"-1", b"0", b"3", b"0.5", b"1e999", b"NaN", b"null", b"true", b'""', b
 WORDS += [b"9" * 400, b"9" * 5000, b"\xff", b'"\\ud800"', b'"\xc3\xa9"']
 TOKEN = re.compile(rb'"[^"]*"|[\w.+-]+')
 GENERATOR = np.random.default_rng(0)
+
+TINY = PRESET.format(steps=10, save_minutes=0.0)
 
 
 class Hang(BaseException):
@@ -373,25 +376,8 @@ def check_values(values, shape):
     assert 0 <= values.min() <= values.max() <= 1
 
 
-PRESET = """
-[prior.own.mixed]
-batch_size = 4
-[prior.own.mixed.network]
-widths = [8, 8]
-blocks = [1, 1]
-embedding = 8
-[prior.own.mixed.curriculum]
-on_policy = 0.5
-max_budget = 0.3
-[prior.own.mixed.fit]
-steps = 10
-learning_rate = 1e-3
-save_minutes = 0.0
-"""
-
-
 def write_preset(folder):
-    (folder / "own.toml").write_text(PRESET)
+    (folder / "own.toml").write_text(TINY)
 
 
 def write_results(folder):
@@ -508,7 +494,7 @@ READERS = PICTURES | {
     "npz, sealed": Reader(write_npy, "images.npy", sealed(zipped, read_images)),
     "imported json": Reader(write_imported, "data/dataset.json", read_imported),
     "imported npz": Reader(write_imported, "data/images.npz", read_imported),
-    "preset": Reader(write_preset, "own.toml", lambda p: presets.load(p, "prior.own.mixed", PriorSettings)),
+    "preset": Reader(write_preset, "own.toml", lambda p: presets.load(p, "prior.imported.mixed", PriorSettings)),
     "results": Reader(write_results, "results.json", read_results),
     "results npz": Reader(write_results, "results.npz", read_arrays),
     "journal": Reader(write_journal, "tiny.partial.jsonl", read_journal),
@@ -575,7 +561,11 @@ HOSTILE = {
     "deep JSON": ("json", lambda: b"[" * 100_000, "recursion"),
     "deep TOML": ("preset", lambda: b"a = " + b"[" * 900, "recursion"),
     "a long chain of keys": ("preset", lambda: b"a." * 14_000 + b"a = 1", "1,000 in a line"),
-    "a number beyond all floats": ("preset", lambda: PRESET.replace("0.5", "9" * 400).encode(), "must be float"),
+    "a number beyond all floats": (
+        "preset",
+        lambda: TINY.replace("0.5", "9" * 400).encode(),
+        "must be float",
+    ),
 }
 
 

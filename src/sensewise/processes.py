@@ -1,6 +1,5 @@
 """Several processes on Lightning Fabric: how they are started, agree, and notice that one of them is gone."""
 
-import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
@@ -32,8 +31,6 @@ def launch(how: Mapping[str, Any]) -> Fabric:
     if precision not in PRECISIONS:
         raise ConfigError(f"precision {precision!r} is not known: choose one of {', '.join(PRECISIONS)}")
     several = devices * num_nodes > 1
-    if several:
-        _show_lost_processes()
     fabric = Fabric(
         accelerator="cpu",
         devices=devices,
@@ -43,12 +40,6 @@ def launch(how: Mapping[str, Any]) -> Fabric:
     )
     fabric.launch()
     return fabric
-
-
-def _show_lost_processes() -> None:
-    """Let Fabric say it when a process that it started is gone."""
-    logger = logging.getLogger("lightning_fabric.strategies.launchers.subprocess_script")
-    logger.setLevel(logging.INFO)
 
 
 def first_only(fabric: Fabric, action: Callable[[], None]) -> None:

@@ -50,7 +50,7 @@ class Strategy:
     reconstructor: Reconstructor | None = None
 
 
-def mnist_strategies(prior: Prior) -> list[Strategy]:
+def mnist_strategies(prior: Prior, extra_steps: Sequence[int] = ()) -> list[Strategy]:
     """Every strategy of Table closed, variable density, and greedy steps whose pixels keep their distance."""
     _, height, width = prior.shape
     greedy, probe = Greedy(prior), random_probe(height * width)
@@ -59,7 +59,7 @@ def mnist_strategies(prior: Prior) -> list[Strategy]:
         Strategy("variable-density", VariableDensity((height, width))),
         Strategy("probe-greedy", greedy, 1, probe, passes=2),
         Strategy("probe-greedy", greedy, 16, probe, passes=17),
-        *(Strategy("label-greedy", greedy, r, random=False, passes=r + 1) for r in (4, 16)),
+        *(Strategy("label-greedy", greedy, r, random=False, passes=r + 1) for r in (4, 16, *extra_steps)),
         Strategy("spread-greedy", SpreadGreedy(prior), 16, random=False, passes=17),
     ]
 

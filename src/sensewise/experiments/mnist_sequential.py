@@ -39,7 +39,7 @@ def run(preset: str, seeds: Sequence[int], progress: Progress) -> Results:
     for stage, name in PRIORS.items():
         prior = load_prior(name)
         results.weights[stage] = fingerprint(prior)
-        strategies = mnist_strategies(prior)
+        strategies = mnist_strategies(prior, extra_steps=(32,) if stage == "on-policy" else ())
         results.rows += evaluate(prior, digits, strategies, BUDGETS, seeds, METRICS, paper, progress, {"prior": stage})
     shown = [strategy for strategy in strategies if strategy.steps in (1, 16)]
     results.arrays = example_arrays(prior, digits.first(3), shown, 0.1, seeds[0])
