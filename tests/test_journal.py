@@ -83,6 +83,17 @@ def test_shards_make_up_the_whole(tmp_path, of):
         assert measure_all(Meter(limit=0)) == measure_all(Meter())
 
 
+@pytest.mark.parametrize("of", [2, 5])
+def test_shards_do_not_repeat_what_is_asked_for_twice(tmp_path, of):
+    meter = Meter()
+    for i in range(of):
+        with keeping(Journal(tmp_path / f"{i}.jsonl", ORIGIN, (i, of))):
+            measure_all(meter)
+            recall(["new"], ["errors"], lambda: meter(7))
+            measure_all(meter)
+    assert meter.readings == 7
+
+
 def test_shards_of_different_code_are_refused(tmp_path):
     for name in "ab":
         Journal(tmp_path / name, {"commit": name})

@@ -121,8 +121,8 @@ def test_hidden_pixels_cannot_change_the_reconstruction(images: Images) -> None:
     mask[:, ::3] = True
     y = PixelSensor(x)(mask)
     x_hat = LoupeReconstructor(loupe)(y, mask, Side())
-    assert torch.equal(torch.where(y > 0, x_hat, 0), y)
-    assert set(x_hat.unique().tolist()) <= {1, 2}
+    assert torch.equal(x_hat[y > 0], dequantize(y, 2)[y > 0])
+    assert 0 <= x_hat.min() <= x_hat.max() <= 1
 
 
 @pytest.mark.parametrize("sampled", [True, False])

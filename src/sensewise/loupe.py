@@ -121,7 +121,7 @@ class Loupe(nn.Module):
 
 
 class LoupeReconstructor(Reconstructor):
-    """LOUPE's own U-Net: the nearest token at every hidden site; tokens `(B, C, H, W)`."""
+    """LOUPE's own U-Net: intensities in [0, 1], exact where measured; `(B, C, H, W)`."""
 
     def __init__(self, loupe: Loupe, chunk: int = 128) -> None:
         self.loupe, self.chunk = loupe, chunk
@@ -129,7 +129,8 @@ class LoupeReconstructor(Reconstructor):
     @torch.inference_mode()
     def __call__(self, observation: Tensor, mask: Tensor, side: Side) -> Tensor:
         parts = [self.loupe.intensities(y).clamp(0, 1) for y in torch.split(observation, self.chunk)]
-        return torch.where(observation == MASK, quantize(torch.cat(parts), self.loupe.num_states), observation)
+        hidden = observation == MASK
+        return torch.where(hidden, torch.cat(parts), dequantize(observation, self.loupe.num_states))
 
 
 class LoupeObjective(Objective):
@@ -165,8 +166,9 @@ class LoupeObjective(Objective):
             "topk": masks.top_k(logits, k),
             "sampled": masks.sample_on_budget(logits, k, torch.Generator().manual_seed(0)),
         }
-        rebuild = LoupeReconstructor(model)
-        values = {f"errors_{n}": errors(rebuild(observe(x, m), m, Side()), x).mean().item() for n, m in drawn.items()}
+        rebuild, levels = LoupeReconstructor(model), model.num_states
+        found = {name: quantize(rebuild(observe(x, mask), mask, Side()), levels) for name, mask in drawn.items()}
+        values = {f"errors_{name}": errors(x_hat, x).mean().item() for name, x_hat in found.items()}
         p = torch.sigmoid(logits[0])
         return values | {"undecided": ((p > 0.1) & (p < 0.9)).float().mean().item()}
 

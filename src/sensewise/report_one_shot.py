@@ -8,8 +8,9 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from sensewise.experiments.results import read_arrays, read_results
-from sensewise.figures import one_shot, pixels
+from sensewise.figures import film, one_shot, pixels
 from sensewise.figures.style import name_of
+from sensewise.report_cifar10 import LEVELS as CIFAR10_LEVELS
 from sensewise.tables import Cell, Grid, Rows, Section, cell, grid, number, pick
 
 METRIC_NAMES = {
@@ -109,23 +110,27 @@ def _densities(errors: Rows) -> Grid:
 
 
 def side_information(path: Path) -> Section:
-    """Table side-info, MNIST part."""
+    """Table side-info, both data sets."""
     results = read_results(path)
     errors = pick(results["rows"], metric="errors")
+    psnr = pick(results["rows"], metric="psnr", dataset="cifar10")
     grids = []
-    for method, caption in (("one-shot", "sampled masks"), ("one-shot-topk", "top-k masks")):
-        part = [row for row in errors if row["method"] in (method, "random")]
-        grids.append((f"Errors per image, {caption}", grid(part, "summary", "budget", _budgets(part), SUMMARIES)))
-    own, another, none = (
-        _value(errors, method="one-shot", budget=0.1, summary=name) for name in ("own", "another", "none")
-    )
+    for rows, what, low in ((errors, "MNIST, errors per image", True), (psnr, "CIFAR-10, PSNR in dB", False)):
+        for method, caption in (("one-shot", "sampled masks"), ("one-shot-topk", "top-k masks")):
+            if part := [row for row in rows if row["method"] in (method, "random")]:
+                table = grid(part, "summary", "budget", _budgets(part), SUMMARIES, low=low)
+                grids.append((f"{what}, {caption}", table))
     text = ["The same generator with the target's own summary, with another test image's, and with an all-zero one."]
-    if own is not None and another is not None and none is not None:
-        order = "as in the paper" if own < min(another, none) else "unlike the paper, where the own summary is best"
-        text.append(
-            f"At s = 0.1: {number(own)} errors with the own summary, {number(another)} with another's, {number(none)} "
-            f"with none, {order}."
+    for rows, what, best in ((errors, "errors", min), (psnr, "dB on CIFAR-10", max)):
+        own, another, none = (
+            _value(rows, method="one-shot", budget=0.1, summary=name) for name in ("own", "another", "none")
         )
+        if own is not None and another is not None and none is not None:
+            order = "as in the paper" if own == best(own, another, none) else "unlike the paper, where the own is best"
+            text.append(
+                f"At s = 0.1: {number(own)} {what} with the own summary, {number(another)} with another's, "
+                f"{number(none)} with none, {order}."
+            )
     return Section("What the side information gives", [*text, *results["notes"]], [], {}, results, grids)
 
 
@@ -205,9 +210,10 @@ def mask_state(path: Path) -> Section:
 
 
 def baselines(path: Path) -> Section:
-    """Figure baselines, MNIST part, with example masks."""
+    """Figure baselines, both data sets, with example masks."""
     results, arrays = read_results(path), read_arrays(path)
-    rows = [row for row in results["rows"] if row.get("better", True)]
+    shown = [row for row in results["rows"] if row.get("better", True)]
+    rows, colour = (pick(shown, dataset=name) for name in (None, "cifar10"))
     errors = pick(rows, metric="errors")
     chosen = [f"{row['masks']} at s = {row['budget']:g}" for row in errors if row["method"] == "loupe"]
     text = [
@@ -223,13 +229,21 @@ def baselines(path: Path) -> Section:
             "times."
         )
     figures: dict[str, tuple[Figure | bytes, str]] = {
-        "baselines.png": (one_shot.baselines(rows), "Errors per image of every method.")
+        "baselines.png": (one_shot.baselines(rows), "Errors per image of every method, MNIST.")
     }
     for s in ("0.1", "0.2"):
         drawn = pixels.examples(*pixels.read_examples(arrays, f"example-{s}"))
         figures[f"baselines-examples-{s}.png"] = (drawn, f"What each method measures at s = {s} {MASKS}.")
-    table = grid(errors, "method", "budget", _budgets(rows), _methods(errors))
-    return Section("Baselines", [*text, *results["notes"]], [], figures, results, [("Errors per image", table)])
+    grids = [("MNIST, errors per image", grid(errors, "method", "budget", _budgets(rows), _methods(errors)))]
+    if psnr := pick(colour, metric="psnr"):
+        table = grid(psnr, "method", "budget", _budgets(psnr), _methods(psnr), low=False)
+        grids.append(("CIFAR-10, PSNR in dB", table))
+        figures["baselines-cifar10.png"] = (pixels.psnr_against_budget(psnr), "PSNR of every method, CIFAR-10.")
+        for s in ("0.1", "0.3"):
+            drawn = film.examples(arrays, CIFAR10_LEVELS, f"cifar10-example-{s}")
+            caption = f"What each method measures of photographs at s = {s}, and the most probable image."
+            figures[f"baselines-cifar10-examples-{s}.png"] = (drawn, caption)
+    return Section("Baselines", [*text, *results["notes"]], [], figures, results, grids)
 
 
 ONE_SHOT_SECTIONS: dict[str, Callable[[Path], Section]] = {

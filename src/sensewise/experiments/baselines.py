@@ -1,10 +1,11 @@
-"""`baselines`: Figure baselines (MNIST part): every way to spend a budget, reconstructed by the same prior.
+"""`baselines`: Figure baselines: every way to spend a budget, reconstructed by the same prior, on both data sets.
 
 LOUPE is shown at the better of its top-k and its budget-exact sampled masks at each budget (column `better`), once with
-the prior and once with its own U-Net, as the paper does.
+the prior and once with its own U-Net, as the paper does. Rows on CIFAR-10 say so in the column `dataset`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from rich.progress import Progress
@@ -12,25 +13,83 @@ from rich.progress import Progress
 from sensewise.checkpoint import fingerprint, load_prior
 from sensewise.data import Images, bundled_mnist
 from sensewise.errors import CheckpointError
-from sensewise.experiments import mnist_one_shot, mnist_sequential
+from sensewise.experiments import cifar10_one_shot, cifar10_sequential, mnist_one_shot, mnist_sequential
 from sensewise.experiments.evaluation import Strategy, evaluate
 from sensewise.experiments.examples import example_arrays
 from sensewise.experiments.results import Results
 from sensewise.generator import MaskGenerator, load_generator
 from sensewise.loupe import Loupe, LoupeReconstructor, load_loupe
-from sensewise.policies import Greedy, OneShot, Random, SpreadGreedy, VariableDensity
+from sensewise.policies import Greedy, OneShot, Random, SpreadGreedy, VariableDensity, grid_probe
 from sensewise.priors import AbsorbingPrior
 from sensewise.train_loupe import run_name
-
-BUDGETS = (0.05, 0.1, 0.2, 0.3)
-METRICS = ("errors", "exact", "foreground-recovery", "informative")
-EXAMPLES = (0.1, 0.2)
 
 
 def paper(method: str, steps: int, budget: float, metric: str) -> float | None:
     """The paper's value from Table closed or Table mnist-open; its figure gives no numbers of its own."""
     known = mnist_sequential.paper(method, steps, budget, metric)
     return mnist_one_shot.paper(method, steps, budget, metric) if known is None else known
+
+
+def cifar10_paper(method: str, steps: int, budget: float, metric: str) -> float | None:
+    """The paper's value from Table cifar-open or from its text on sequential acquisition."""
+    known = cifar10_one_shot.paper(method, steps, budget, metric)
+    return cifar10_sequential.paper(method, steps, budget, metric) if known is None else known
+
+
+def _mnist_greedy(prior: AbsorbingPrior) -> list[Strategy]:
+    return [
+        Strategy("label-greedy", Greedy(prior), 16, random=False, passes=17),
+        Strategy("spread-greedy", SpreadGreedy(prior), 16, random=False, passes=17),
+    ]
+
+
+def _cifar10_greedy(prior: AbsorbingPrior) -> list[Strategy]:
+    start = grid_probe((prior.shape[1], prior.shape[2]))
+    return [Strategy("grid-variance-greedy", Greedy(prior, "variance"), 16, start, passes=17)]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One data set of the figure.
+
+    Attributes:
+        budgets: on its horizontal axis.
+        examples: budgets at which masks are shown.
+        metrics: the first one is compared.
+        low: whether less of it is better.
+        paper: the paper's value for (method, steps, budget, metric), or None.
+        greedy: its sequential methods.
+        columns: of its rows.
+    """
+
+    budgets: tuple[float, ...]
+    examples: tuple[float, ...]
+    metrics: tuple[str, ...]
+    low: bool
+    paper: Callable[[str, int, float, str], float | None]
+    greedy: Callable[[AbsorbingPrior], list[Strategy]]
+    columns: dict[str, Any] = field(default_factory=dict)
+
+
+PARTS = {
+    "mnist": Part(
+        (0.05, 0.1, 0.2, 0.3),
+        (0.1, 0.2),
+        ("errors", "exact", "foreground-recovery", "informative"),
+        True,
+        paper,
+        _mnist_greedy,
+    ),
+    "cifar10": Part(
+        cifar10_sequential.BUDGETS,
+        (0.1, 0.3),
+        cifar10_sequential.METRICS,
+        False,
+        cifar10_paper,
+        _cifar10_greedy,
+        {"dataset": "cifar10"},
+    ),
+}
 
 
 def loupe_strategies(loupe: Loupe, sampled: bool) -> list[Strategy]:
@@ -42,76 +101,87 @@ def loupe_strategies(loupe: Loupe, sampled: bool) -> list[Strategy]:
     ]
 
 
-def mark_better(rows: list[dict[str, Any]]) -> None:
-    """Say in column `better` which kind of LOUPE's masks has fewer errors, for each method and budget."""
+def mark_better(rows: list[dict[str, Any]], metric: str, low: bool) -> None:
+    """Say in column `better` which kind of LOUPE's masks is better by a metric, for each method and budget."""
+    best = min if low else max
     for row in rows:
-        rivals = [
-            other["mean"]
-            for other in rows
-            if other["metric"] == "errors" and all(other[key] == row[key] for key in ("method", "budget"))
-        ]
-        own = next(
-            other["mean"]
-            for other in rows
-            if other["metric"] == "errors" and all(other[key] == row[key] for key in ("method", "budget", "masks"))
-        )
-        row["better"] = own == min(rivals)
+        rivals = [r for r in rows if r["metric"] == metric and all(r[key] == row[key] for key in ("method", "budget"))]
+        own = next(rival["mean"] for rival in rivals if rival["masks"] == row["masks"])
+        row["better"] = own == best(rival["mean"] for rival in rivals)
 
 
 def loupe_rows(
-    prior: AbsorbingPrior, loupe: Loupe, images: Images, seeds: Sequence[int], progress: Progress
+    prior: AbsorbingPrior, loupe: Loupe, images: Images, part: Part, seeds: Sequence[int], progress: Progress
 ) -> list[dict[str, Any]]:
     """Both kinds of masks of one trained LOUPE, at its own budget."""
     rows = []
     for kind, sampled in (("top-k", False), ("sampled", True)):
-        budgets, columns = (loupe.map.budget,), {"masks": kind}
+        budgets, columns = (loupe.map.budget,), {"masks": kind, **part.columns}
         strategies = loupe_strategies(loupe, sampled)
-        rows += evaluate(prior, images, strategies, budgets, seeds, METRICS, paper, progress, columns)
-    mark_better(rows)
+        rows += evaluate(prior, images, strategies, budgets, seeds, part.metrics, part.paper, progress, columns)
+    mark_better(rows, part.metrics[0], part.low)
     return rows
 
 
 def measure(
+    results: Results,
+    dataset: str,
     prior: AbsorbingPrior,
     generator: MaskGenerator,
     loupes: Sequence[Loupe],
     images: Images,
     seeds: Sequence[int],
     progress: Progress,
-) -> Results:
-    """Rows and example masks for the given images."""
-    results = Results("baselines", "cpu", "mnist")
+) -> None:
+    """Add the rows and example masks of one data set."""
+    part = PARTS[dataset]
     strategies = [
         Strategy("random", Random()),
         Strategy("variable-density", VariableDensity((prior.shape[1], prior.shape[2]))),
         Strategy("one-shot", OneShot(generator.keep_logits)),
-        Strategy("label-greedy", Greedy(prior), 16, random=False, passes=17),
-        Strategy("spread-greedy", SpreadGreedy(prior), 16, random=False, passes=17),
+        *part.greedy(prior),
     ]
-    results.rows = evaluate(prior, images, strategies, BUDGETS, seeds, METRICS, paper, progress, {})
+    results.rows += evaluate(
+        prior, images, strategies, part.budgets, seeds, part.metrics, part.paper, progress, part.columns
+    )
     by_budget = {loupe.map.budget: loupe for loupe in loupes}
     for loupe in loupes:
-        results.rows += loupe_rows(prior, loupe, images, seeds, progress)
-    for budget in EXAMPLES:
+        results.rows += loupe_rows(prior, loupe, images, part, seeds, progress)
+    prefix = "" if dataset == "mnist" else f"{dataset}-"
+    for budget in part.examples:
         shown = [*strategies[:2], *(loupe_strategies(by_budget[budget], True) if budget in by_budget else [])]
         shown += strategies[2:]
-        place = f"example-{budget:g}"
+        place = f"{prefix}example-{budget:g}"
         results.arrays |= example_arrays(prior, images.first(3), shown, budget, seeds[0], place)
-    return results
+
+
+def _add(
+    results: Results, dataset: str, generator_name: str, images: Images, seeds: Sequence[int], bar: Progress
+) -> None:
+    """Load what one data set needs, and measure; LOUPE at the budgets that have been trained."""
+    prior = load_prior(dataset)
+    generator = load_generator(generator_name, prior)
+    loupes = []
+    for budget in PARTS[dataset].budgets:
+        try:
+            loupes.append(load_loupe(run_name(dataset, budget), prior.shape, budget))
+        except CheckpointError as error:
+            results.notes.append(f"LOUPE at s = {budget:g} was left out: {error}")
+    prefix = "" if dataset == "mnist" else f"{dataset}-"
+    models = {"prior": prior, "generator": generator, **{f"loupe-{loupe.map.budget:g}": loupe for loupe in loupes}}
+    results.weights |= {f"{prefix}{name}": fingerprint(model) for name, model in models.items()}
+    measure(results, dataset, prior, generator, loupes, images, seeds, bar)
 
 
 def run(preset: str, seeds: Sequence[int], progress: Progress) -> Results:
-    """2,560 test digits; LOUPE at the budgets that have been trained."""
-    prior = load_prior("mnist")
-    generator = load_generator(mnist_one_shot.GENERATOR, prior)
-    loupes, notes = [], []
-    for budget in BUDGETS:
-        try:
-            loupes.append(load_loupe(run_name("mnist", budget), prior.shape, budget))
-        except CheckpointError as error:
-            notes.append(f"LOUPE at s = {budget:g} was left out: {error}")
-    results = measure(prior, generator, loupes, bundled_mnist(), seeds, progress)
-    results.preset, results.notes = preset, notes
-    results.weights = {"prior": fingerprint(prior), "generator": fingerprint(generator)}
-    results.weights |= {f"loupe-{loupe.map.budget:g}": fingerprint(loupe) for loupe in loupes}
+    """2,560 test images of each data set."""
+    results = Results("baselines", preset, "mnist")
+    _add(results, "mnist", mnist_one_shot.GENERATOR, bundled_mnist(), seeds, progress)
+    try:
+        load_generator(cifar10_one_shot.GENERATOR, load_prior("cifar10"))
+    except CheckpointError as error:
+        results.notes.append(f"CIFAR-10 was left out: {error}")
+        return results
+    images = cifar10_sequential.held_out(results.notes)
+    _add(results, "cifar10", cifar10_one_shot.GENERATOR, images, seeds, progress)
     return results

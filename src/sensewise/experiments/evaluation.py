@@ -22,7 +22,7 @@ from sensewise.policies import Greedy, Policy, Random, SpreadGreedy, Start, Vari
 from sensewise.priors import Prior
 from sensewise.reconstruct import Reconstructor
 from sensewise.sensors import PixelSensor, Side
-from sensewise.tokens import dequantize, observe
+from sensewise.tokens import dequantize, observe, quantize
 
 BLOCK = 2560  # images measured at once
 
@@ -38,7 +38,7 @@ class Strategy:
         start: a probe, or None.
         random: whether the seed changes anything.
         passes: passes of the prior for one image, the reconstruction included.
-        reconstructor: another one than the prior's argmax; entropy and PSNR are left out then.
+        reconstructor: another one than the prior; gives intensities, and has no entropy.
     """
 
     method: str
@@ -113,8 +113,10 @@ def score(
     density = {"density": taken.density.mean().item()}
     if strategy.reconstructor is None:
         return density | judge(prior, x, taken.observation, taken.mask, side, metrics)
-    x_hat = strategy.reconstructor(taken.observation, taken.mask, side)
+    mean = strategy.reconstructor(taken.observation, taken.mask, side)
+    x_hat = quantize(mean, prior.num_states)
     found = {name: TOKEN_METRICS[name](x_hat, x, taken.mask) for name in metrics if name in TOKEN_METRICS}
+    found["psnr"] = psnr(mean, dequantize(x, prior.num_states))
     return density | {name: found[name].nanmean().item() if name in found else math.nan for name in metrics}
 
 

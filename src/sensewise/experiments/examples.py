@@ -14,7 +14,7 @@ from sensewise.policies import Greedy
 from sensewise.priors import Prior
 from sensewise.reconstruct import Argmax
 from sensewise.sensors import PixelSensor, Side
-from sensewise.tokens import observe
+from sensewise.tokens import observe, quantize
 
 Arrays = dict[str, np.ndarray]
 
@@ -30,8 +30,12 @@ def example_arrays(
         taken = spend(strategy, x, side, budget, seed)
         name = f"{place}/{strategy.method}/{strategy.steps}"
         arrays[f"{name}/observation"] = small(taken.observation)
-        rebuild = strategy.reconstructor or Argmax(prior)
-        arrays[f"{name}/reconstruction"] = small(rebuild(taken.observation, taken.mask, side))
+        rebuild = strategy.reconstructor
+        if rebuild is None:
+            x_hat = Argmax(prior)(taken.observation, taken.mask, side)
+        else:
+            x_hat = quantize(rebuild(taken.observation, taken.mask, side), images.num_states)
+        arrays[f"{name}/reconstruction"] = small(x_hat)
     return arrays
 
 

@@ -42,7 +42,8 @@ class Journal:
     """
 
     def __init__(self, path: Path, origin: dict[str, Any], shard: tuple[int, int] = (0, 1)) -> None:
-        self.path, self.shard, self.asked = path, shard, 0
+        self.path, self.shard = path, shard
+        self.numbers: dict[str, int] = {}  # of the keys asked for, in their order: one asked for twice is one measurement
         lines = _complete_lines(path) if path.exists() else []
         if not lines or lines[0] != {"origin": origin}:
             lines = [{"origin": origin}]
@@ -56,7 +57,7 @@ class Journal:
 
         What is another shard's to measure is 0 here; a run of one shard writes no results.
         """
-        number, self.asked = self.asked, self.asked + 1
+        number = self.numbers.setdefault(key, len(self.numbers))
         if key in self.found:
             return self.found[key]
         if number % self.shard[1] != self.shard[0]:

@@ -1,11 +1,12 @@
-"""`side-information`: Table side-info (MNIST part): what the generator gets from the summary.
+"""`side-information`: Table side-info: what the generator gets from the summary, on MNIST and on CIFAR-10.
 
 The same generator sees the target's own 8 x 8 summary, another test image's, or none (all zero). The label is always
-the image's own.
+the image's own. Rows on CIFAR-10 say so in the column `dataset`.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from rich.progress import Progress
@@ -13,46 +14,57 @@ from torch import Tensor
 
 from sensewise.checkpoint import fingerprint, load_prior
 from sensewise.data import Images, bundled_mnist
+from sensewise.errors import CheckpointError
+from sensewise.experiments import cifar10_one_shot, mnist_one_shot
+from sensewise.experiments.cifar10_sequential import METRICS as CIFAR10_METRICS
+from sensewise.experiments.cifar10_sequential import held_out
 from sensewise.experiments.evaluation import Strategy, evaluate, known_side
-from sensewise.experiments.mnist_one_shot import GENERATOR
 from sensewise.experiments.results import Results
 from sensewise.generator import MaskGenerator, load_generator
 from sensewise.policies import OneShot, Random
 from sensewise.priors import AbsorbingPrior
 
 BUDGETS = (0.1, 0.3, 0.5, 0.7)
-METRICS = ("errors", "exact", "foreground-recovery", "informative")
+METRICS = {"mnist": ("errors", "exact", "foreground-recovery", "informative"), "cifar10": CIFAR10_METRICS}
 SUMMARIES: dict[str, Callable[[Tensor], Tensor]] = {
     "own": lambda summary: summary,
     "another": lambda summary: summary.roll(1, 0),  # a derangement: nobody keeps his own
     "none": torch.zeros_like,
 }
 
-_PAPER: dict[tuple[str, str], dict[float, float]] = {
-    ("one-shot", "own"): {0.1: 23.0, 0.3: 4.74},
-    ("one-shot", "another"): {0.1: 26.8, 0.3: 5.22},
-    ("one-shot", "none"): {0.1: 26.4, 0.3: 5.31},
-    ("one-shot-topk", "own"): {0.1: 27.6},
-    ("one-shot-topk", "another"): {0.1: 39.7},
-    ("one-shot-topk", "none"): {0.1: 42.1},
-    ("random", "unused"): {0.1: 46.7, 0.3: 24.0},
+_PAPER: dict[str, dict[tuple[str, str], dict[float, float]]] = {
+    "mnist": {
+        ("one-shot", "own"): {0.1: 23.0, 0.3: 4.74},
+        ("one-shot", "another"): {0.1: 26.8, 0.3: 5.22},
+        ("one-shot", "none"): {0.1: 26.4, 0.3: 5.31},
+        ("one-shot-topk", "own"): {0.1: 27.6},
+        ("one-shot-topk", "another"): {0.1: 39.7},
+        ("one-shot-topk", "none"): {0.1: 42.1},
+        ("random", "unused"): {0.1: 46.7, 0.3: 24.0},
+    },
+    "cifar10": {
+        ("one-shot", "own"): {0.1: 20.45, 0.3: 24.80, 0.5: 28.01},
+        ("one-shot", "another"): {0.1: 20.12, 0.3: 24.25, 0.5: 27.40},
+        ("one-shot", "none"): {0.1: 19.89, 0.3: 23.78, 0.5: 26.42},
+        ("random", "unused"): {0.1: 20.14, 0.3: 24.33, 0.5: 27.47},
+    },
 }
 
 
-def paper(summary: str) -> Callable[[str, int, float, str], float | None]:
+def paper(dataset: str, summary: str) -> Callable[[str, int, float, str], float | None]:
     """The values of Table side-info and of the text beside it, for one kind of summary."""
+    table, main = _PAPER[dataset], METRICS[dataset][0]
 
     def value(method: str, _steps: int, budget: float, metric: str) -> float | None:
-        return _PAPER.get((method, summary), {}).get(budget) if metric == "errors" else None
+        return table.get((method, summary), {}).get(budget) if metric == main else None
 
     return value
 
 
 def measure(
-    prior: AbsorbingPrior, generator: MaskGenerator, images: Images, seeds: Sequence[int], progress: Progress
-) -> Results:
-    """Rows for the given images."""
-    results = Results("side-information", "cpu", "mnist")
+    prior: AbsorbingPrior, generator: MaskGenerator, images: Images, dataset: str, seeds: Sequence[int], bar: Progress
+) -> list[dict[str, Any]]:
+    """Rows for images of "mnist" or "cifar10"."""
     x, label = images[slice(None)]
     side = known_side(x, label, images.num_states)
     assert side.summary is not None
@@ -60,23 +72,30 @@ def measure(
         Strategy("one-shot", OneShot(generator.keep_logits)),
         Strategy("one-shot-topk", OneShot(generator.keep_logits, sampled=False), random=False),
     ]
+    metrics, where = METRICS[dataset], {} if dataset == "mnist" else {"dataset": dataset}
+    rows = []
     for name, change in SUMMARIES.items():
         changed = replace(side, summary=change(side.summary))
-        columns = {"summary": name}
-        results.rows += evaluate(
-            prior, images, learned, BUDGETS, seeds, METRICS, paper(name), progress, columns, changed
-        )
-    columns = {"summary": "unused"}
+        columns, reference = {"summary": name, **where}, paper(dataset, name)
+        rows += evaluate(prior, images, learned, BUDGETS, seeds, metrics, reference, bar, columns, changed)
+    columns, reference = {"summary": "unused", **where}, paper(dataset, "unused")
     random = [Strategy("random", Random())]
-    results.rows += evaluate(prior, images, random, BUDGETS, seeds, METRICS, paper("unused"), progress, columns)
-    return results
+    return rows + evaluate(prior, images, random, BUDGETS, seeds, metrics, reference, bar, columns)
 
 
 def run(preset: str, seeds: Sequence[int], progress: Progress) -> Results:
-    """2,560 test digits."""
+    """2,560 test images of each data set."""
+    results = Results("side-information", preset, "mnist")
     prior = load_prior("mnist")
-    generator = load_generator(GENERATOR, prior)
-    results = measure(prior, generator, bundled_mnist(), seeds, progress)
-    results.preset = preset
+    generator = load_generator(mnist_one_shot.GENERATOR, prior)
     results.weights = {"prior": fingerprint(prior), "generator": fingerprint(generator)}
+    results.rows = measure(prior, generator, bundled_mnist(), "mnist", seeds, progress)
+    try:
+        prior = load_prior("cifar10")
+        generator = load_generator(cifar10_one_shot.GENERATOR, prior)
+    except CheckpointError as error:
+        results.notes.append(f"CIFAR-10 was left out: {error}")
+        return results
+    results.weights |= {"cifar10-prior": fingerprint(prior), "cifar10-generator": fingerprint(generator)}
+    results.rows += measure(prior, generator, held_out(results.notes), "cifar10", seeds, progress)
     return results

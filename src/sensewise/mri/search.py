@@ -2,7 +2,8 @@
 
 It starts at the best of some fixed variable-density draws and the energy oracle. Then the gradient with respect to the
 mask ranks swaps of a measured row for another one; a few slices screen them, and a swap is accepted only if the NMSE on
-the whole training split falls. ACS rows are never swapped. It ends at a local optimum: no proposed swap helps.
+the whole training split falls. ACS rows are never swapped. It ends at a local optimum: no proposed swap helps, not even
+when four times as many are proposed.
 Related: Gozcu et al., "Learning-based compressive MRI", 2018, which builds masks greedily.
 """
 
@@ -97,6 +98,7 @@ class SearchState:
     start_nmse: float = float("inf")
     swaps: list[dict[str, float]] = field(default_factory=list)
     rounds: int = 0
+    failures: int = 0  # rounds since a swap helped
     tried: list[list[int]] = field(default_factory=list)  # swaps of the present mask that did not help
     complete: bool = False
     seconds: float = 0.0
@@ -158,37 +160,45 @@ class Search:
         self._save()
 
     def proposals(self) -> list[tuple[int, int]]:
-        """Swaps (drop, add) in the order of what the gradient promises, without those that did not help."""
+        """Swaps (drop, add) in the order of what the gradient promises, without those that did not help.
+
+        After a round in which none helped there are four times as many.
+        """
         mask = self.state.tensor(self.rows)
         gradient = self.error.gradient(mask, self.settings.screen)
         free = mask & ~acs_rows(self.rows, self.acs)
         drops = gradient.masked_fill(~free, -torch.inf).argsort(descending=True)[: min(len(mask), int(free.sum()))]
         adds = gradient.masked_fill(mask, torch.inf).argsort()[: int((~mask).sum())]
-        tried = {(drop, add) for drop, add in self.state.tried}
+        tried, wider = {(drop, add) for drop, add in self.state.tried}, 1 + self.state.failures
         pairs = [
             (drop, add)
-            for drop in drops[: self.settings.drops].tolist()
-            for add in adds[: self.settings.adds].tolist()
+            for drop in drops[: wider * self.settings.drops].tolist()
+            for add in adds[: wider * self.settings.adds].tolist()
             if (drop, add) not in tried
         ]
         return sorted(pairs, key=lambda pair: float(gradient[pair[1]] - gradient[pair[0]]))
 
     def round(self) -> bool:
-        """Propose, screen, evaluate, accept at most one swap; False if none helped."""
-        mask, proposals = self.state.tensor(self.rows), self.proposals()
+        """Propose, screen, evaluate the best few one after another, accept each that still helps; False if none did."""
+        proposals = self.proposals()
+        mask = self.state.tensor(self.rows)
         reference = self.error(mask, self.settings.screen)
         screened = [(self.error(swapped(mask, *pair), self.settings.screen), pair) for pair in proposals]
         promising = sorted(found for found in screened if found[0] < reference)[: self.settings.exact]
         self.state.rounds += 1
+        helped = False
         for _, (drop, add) in promising:
+            if not mask[drop] or mask[add]:
+                continue  # an accepted swap has used this row
             value = self.error(swapped(mask, drop, add))
             if value < self.state.nmse:
                 self.state.swaps.append({"drop": drop, "add": add, "before": self.state.nmse, "after": value})
-                self.state.mask = swapped(mask, drop, add).nonzero()[:, 0].tolist()
-                self.state.nmse, self.state.tried = value, []
-                return True
-        self.state.tried += [list(pair) for _, pair in screened]
-        return False
+                mask = swapped(mask, drop, add)
+                self.state.mask, self.state.nmse = mask.nonzero()[:, 0].tolist(), value
+                helped = True
+        self.state.failures = 0 if helped else self.state.failures + 1
+        self.state.tried = [] if helped else [*self.state.tried, *(list(pair) for _, pair in screened)]
+        return helped
 
     def run(self, *, resume: bool = False, max_minutes: float | None = None, console: Console | None = None) -> bool:
         """Search until a local optimum or until the time is up; True if it is complete."""
@@ -200,12 +210,13 @@ class Search:
         while not self.state.complete:
             if max_minutes is not None and time.monotonic() - begun > 60 * max_minutes:
                 break
-            helped = self.round()
-            self.state.complete = not helped or self.state.rounds >= self.settings.max_rounds
+            known = len(self.state.swaps)
+            self.round()
+            self.state.complete = self.state.failures > 1 or self.state.rounds >= self.settings.max_rounds
             self.state.seconds = before + time.monotonic() - begun
             self._save()
-            if helped:
-                self._log(console)
+            for swap in self.state.swaps[known:]:
+                self._log(swap, console)
         if self.state.complete:
             mask = self.state.tensor(self.rows)
             export_mask(self.folder, mask)
@@ -214,8 +225,7 @@ class Search:
         console.print(f"{len(self.state.swaps)} swaps, NMSE {self.state.nmse:.6f}", soft_wrap=True)
         return self.state.complete
 
-    def _log(self, console: Console) -> None:
-        swap = self.state.swaps[-1]
+    def _log(self, swap: dict[str, float], console: Console) -> None:
         append_json(self.folder / "log.jsonl", {"round": self.state.rounds, **swap})
         console.print(
             f"round {self.state.rounds}: row {swap['drop']} for row {swap['add']}, "

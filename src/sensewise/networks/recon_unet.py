@@ -14,6 +14,8 @@ from torch import Tensor, nn
 from sensewise.mri.kspace import to_image, to_kspace
 from sensewise.networks.unet import Block, down_and_up
 
+GAIN_IN, GAIN_OUT = 5.0, 0.05  # of the planes and of the correction: inside the network both are about 1
+
 
 def _planes(y: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Zero-filled image `(B, H, W)`, its largest magnitude `(B, 1, 1)`, and the network's input `(B, 3, H, W)`."""
@@ -91,9 +93,9 @@ class _Cascade(nn.Module):
         nn.init.zeros_(self.head.bias)  # type: ignore[arg-type]
 
     def forward(self, planes: Tensor, embedding: Tensor) -> Tensor:
-        x = F.pixel_unshuffle(planes, self.patch).contiguous(memory_format=torch.channels_last)
+        x = F.pixel_unshuffle(GAIN_IN * planes, self.patch).contiguous(memory_format=torch.channels_last)
         x = down_and_up(self, self.stem(x), embedding)
-        return F.pixel_shuffle(self.head(F.silu(x)), self.patch)  # (B, 2, H, W)
+        return GAIN_OUT * F.pixel_shuffle(self.head(F.silu(x)), self.patch)  # (B, 2, H, W)
 
 
 class ComplexUNet(nn.Module):
