@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from conftest import random_tokens
+from conftest import make_absorbing, random_tokens
 from sensewise import cli
-from sensewise.checkpoint import write_json
+from sensewise.checkpoint import save_run, write_json
 from sensewise.data import FETCH, LOAD, bundled_mnist
 from sensewise.experiments import mnist_sequential
 
@@ -69,6 +69,25 @@ def test_demo(sensewise, tmp_path, quick_run):
     page = (tmp_path / "runs/demo/report.html").read_text()
     assert "http://" not in page
     assert "https://" not in page
+
+
+def test_demo_of_photographs(sensewise, tmp_path):
+    prior = make_absorbing(shape=(3, 32, 32), num_states=8)
+    sizes = {"network": "unet", "widths": [8, 16], "blocks": [1, 1], "embedding": 8}
+    model = {"shape": [3, 32, 32], "num_states": 8, "num_labels": 10, **sizes}
+    save_run(tmp_path / "colour", {"kind": "prior", "data": "cifar10", "model": model}, prior)
+    code, out, _ = sensewise("demo", "--dataset", "cifar10", "--images", 3, "--prior", "colour")
+    assert code == 0
+    assert "grid probe + variance-greedy, 16 steps" in out
+    assert "PSNR in dB" in out
+    rows = json.loads((tmp_path / "runs/demo/results.json").read_text())["rows"]
+    assert {row["paper"] for row in rows if row["method"] == "random" and row["metric"] == "psnr"} == {
+        20.14,
+        24.33,
+        27.47,
+        30.87,
+    }
+    assert "What to measure on cifar10" in (tmp_path / "runs/demo/report.html").read_text()
 
 
 def test_acquire_a_bundled_digit(sensewise, tmp_path):
@@ -221,6 +240,8 @@ CUT_SHORT = b"\x00\x00\x08\x03\x00\x00\x00\x02\x00\x00\x00\x1c\x00\x00\x00\x1c" 
     [
         ("demo --images 0", "0 images are not possible"),
         ("demo --images 2561", "the package holds 1 to 2560"),
+        ("demo --dataset cifar10 --images 513", "the package holds 1 to 512"),
+        ("demo --dataset imagenet", "no data set 'imagenet': choose one of"),
         ("demo --images two", "Invalid value for"),
         ("demo --out file/below", "cannot write"),
         ("demo --prior nothing", "no model called 'nothing'"),

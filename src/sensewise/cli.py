@@ -10,6 +10,7 @@ from rich.markup import escape
 from sensewise import __version__, cli_mri, cli_train
 from sensewise.cli_options import (
     DataFolder,
+    Dataset,
     Devices,
     NumNodes,
     Seed,
@@ -50,23 +51,34 @@ def _root(version: Annotated[bool, typer.Option("--version", help="Show the vers
 
 @app.command()
 def demo(
-    images: Annotated[int, typer.Option(help="How many of the 2,560 bundled digits.")] = 256,
-    prior: Annotated[str, typer.Option(help="A bundled prior's name or a run folder.")] = "mnist",
+    dataset: Dataset = "mnist",
+    images: Annotated[
+        int | None,
+        typer.Option(help="How many of the 2,560 bundled digits or 512 photographs.", show_default="256, 32"),
+    ] = None,
+    prior: Annotated[
+        str | None, typer.Option(help="A bundled prior's name or a run folder.", show_default="bundled")
+    ] = None,
     folder: Annotated[Path, typer.Option("--out", help="Where results.json and report.html go.")] = Path("runs/demo"),
     seed: Seed = 0,
 ) -> None:
-    """Every policy on the bundled digits: a table here, and a page to open. Needs no data and no network."""
+    """Every policy on bundled images: a table here, and a page to open. Needs no data and no network."""
     from sensewise.experiments import demo as experiment
-    from sensewise.report import terminal_table, write_demo
+    from sensewise.report import terminal_table, write_demo, write_evaluation
 
     ensure_writable(folder)
+    count = experiment.COUNTS[dataset] if images is None else images
+    measure, write, title, metric = {
+        "mnist": (experiment.run, write_demo, "MNIST, {} test digits", "errors"),
+        "cifar10": (experiment.run_cifar10, write_evaluation, "CIFAR-10, {} test photographs", "psnr"),
+    }[dataset]
     with progress_bar() as progress:
-        results = experiment.run(images, seed, progress, prior)
+        results = measure(count, seed, progress, prior or dataset)
     results.write(folder / "results.json")
     for note in results.notes:
         err.print(note)
-    page = write_demo(folder / "results.json")
-    out.print(terminal_table(results.rows, f"MNIST, {images} test digits"))
+    page = write(folder / "results.json")
+    out.print(terminal_table(results.rows, title.format(count), metric))
     out.print(f"Open [bold]{escape(str(page))}[/] for the figures.", soft_wrap=True)
 
 

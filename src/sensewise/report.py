@@ -59,23 +59,22 @@ def _exact(metrics: dict[str, dict[str, Any]], column: str) -> str:
     return "" if value is None else f" ({value:.0%})"
 
 
-def terminal_table(rows: Rows, title: str) -> Table:
-    """Errors per image and exact fraction, the paper's beside ours."""
-    table = Table(
-        title=title,
-        caption="errors per image (images exact)" + "; the paper's numbers below ours" * _has_paper(rows),
-        title_justify="left",
-    )
+def terminal_table(rows: Rows, title: str, metric: str = "errors") -> Table:
+    """Errors per image and exact fraction, or PSNR, the paper's beside ours."""
+    rows = [row for row in rows if row["metric"] in (metric, *(["exact"] if metric == "errors" else []))]
+    what = {"errors": "errors per image (images exact)", "psnr": "PSNR in dB"}[metric]
+    caption = what + "; the paper's numbers below ours" * _has_paper(rows)
+    table = Table(title=title, caption=caption, title_justify="left")
     table.add_column("method")
     for budget in _budgets(rows):
         table.add_column(f"s = {budget:g}", justify="right")
     for (method, steps), by_budget in _cells(rows).items():
         cells = []
         for metrics in by_budget.values():
-            ours = number(metrics["errors"]["mean"]) + _exact(metrics, "mean")
-            if _is_best(metrics["errors"], rows):
+            ours = number(metrics[metric]["mean"]) + _exact(metrics, "mean")
+            if _is_best(metrics[metric], rows):
                 ours = f"[bold green]{ours}[/]"
-            reference = metrics["errors"]["paper"]
+            reference = metrics[metric]["paper"]
             theirs = "" if reference is None else f"\n[dim]{number(reference)}{_exact(metrics, 'paper')}[/]"
             cells.append(ours + theirs)
         table.add_row(name_of(method, steps), *cells)

@@ -1,13 +1,15 @@
-"""The demo: bundled prior, bundled digits, every strategy at four budgets."""
+"""The demo: bundled prior, bundled digits or photographs, every strategy at four budgets."""
 
 from pathlib import Path
 
 from rich.progress import Progress
 
 from sensewise.checkpoint import ASSETS, fingerprint, load_prior
-from sensewise.data import bundled_mnist
+from sensewise.data import bundled_cifar10, bundled_mnist
 from sensewise.errors import CheckpointError
-from sensewise.experiments.baselines import paper
+from sensewise.experiments import cifar10_one_shot, cifar10_sequential, own_data
+from sensewise.experiments.baselines import cifar10_paper, paper
+from sensewise.experiments.cifar10_sequential import cifar10_strategies
 from sensewise.experiments.evaluation import Strategy, evaluate, mnist_strategies
 from sensewise.experiments.examples import example_arrays, story_arrays
 from sensewise.experiments.mnist_one_shot import GENERATOR
@@ -15,8 +17,31 @@ from sensewise.experiments.mnist_sequential import BUDGETS
 from sensewise.experiments.results import Results
 from sensewise.generator import load_generator
 from sensewise.policies import OneShot
+from sensewise.priors import AbsorbingPrior
 
 EXAMPLE_BUDGET = 0.1
+COUNTS = {"mnist": 256, "cifar10": 32}  # so that it takes a minute
+
+
+def _with_one_shot(strategies: list[Strategy], generator: str, prior: AbsorbingPrior, notes: list[str]) -> None:
+    """Add the bundled generator's masks, if there is one for this prior."""
+    if (ASSETS / generator).is_dir():
+        try:
+            strategies.append(Strategy("one-shot", OneShot(load_generator(generator, prior).keep_logits)))
+        except CheckpointError as error:
+            notes.append(f"One-shot masks were left out: {error}")
+
+
+def run_cifar10(count: int, seed: int, progress: Progress, prior_name: str | Path = "cifar10") -> Results:
+    """The same for the first `count` bundled photographs, in 16 steps."""
+    images, prior = bundled_cifar10(count), load_prior(prior_name)
+    notes: list[str] = []
+    strategies = [strategy for strategy in cifar10_strategies(prior) if strategy.steps in (1, own_data.STEPS)]
+    _with_one_shot(strategies, cifar10_one_shot.GENERATOR, prior, notes)
+    seeds, budgets = range(seed, seed + 1), cifar10_sequential.BUDGETS
+    results = own_data.measure("demo", prior, images, strategies, budgets, seeds, cifar10_paper, progress)
+    results.notes = notes
+    return results
 
 
 def run(count: int, seed: int, progress: Progress, prior_name: str | Path = "mnist") -> Results:
@@ -24,11 +49,7 @@ def run(count: int, seed: int, progress: Progress, prior_name: str | Path = "mni
     images, prior = bundled_mnist(count), load_prior(prior_name)
     results = Results("demo", "cpu", "mnist", weights={"prior": fingerprint(prior)})
     strategies = mnist_strategies(prior)
-    if (ASSETS / GENERATOR).is_dir():
-        try:
-            strategies.append(Strategy("one-shot", OneShot(load_generator(GENERATOR, prior).keep_logits)))
-        except CheckpointError as error:
-            results.notes.append(f"One-shot masks were left out: {error}")
+    _with_one_shot(strategies, GENERATOR, prior, results.notes)
     seeds = range(seed, seed + 1)
     results.rows = evaluate(prior, images, strategies, BUDGETS, seeds, ("errors", "exact"), paper, progress, {})
     shown = [strategy for strategy in strategies if strategy.steps in (1, 16)]

@@ -43,7 +43,9 @@ class Journal:
 
     def __init__(self, path: Path, origin: dict[str, Any], shard: tuple[int, int] = (0, 1)) -> None:
         self.path, self.shard = path, shard
-        self.numbers: dict[str, int] = {}  # of the keys asked for, in their order: one asked for twice is one measurement
+        self.numbers: dict[
+            str, int
+        ] = {}  # of the keys asked for, in their order: one asked for twice is one measurement
         lines = _complete_lines(path) if path.exists() else []
         if not lines or lines[0] != {"origin": origin}:
             lines = [{"origin": origin}]

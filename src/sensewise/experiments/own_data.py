@@ -1,6 +1,6 @@
 """Your own data: every strategy at the usual budgets, on test images that the prior has never seen."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rich.progress import Progress
@@ -48,17 +48,29 @@ def run(
 ) -> Results:
     """Evaluate a prior on images and collect the arrays of the figures."""
     prior = load_prior(prior_name)
+    return measure("evaluate", prior, images, own_strategies(prior), budgets, seeds, lambda *_: None, progress)
+
+
+def measure(
+    name: str,
+    prior: Prior,
+    images: Images,
+    strategies: Sequence[Strategy],
+    budgets: Sequence[float],
+    seeds: Sequence[int],
+    paper: Callable[[str, int, float, str], float | None],
+    progress: Progress,
+) -> Results:
+    """What the page of an evaluation shows: rows, a few images, one image step by step."""
     if images.shape != prior.shape or images.num_states != prior.num_states:
         raise DataError(
             f"{images.name} has images of shape {images.shape} with {images.num_states} levels, but the prior takes "
             f"{prior.shape} with {prior.num_states}: train one with `sensewise train prior --data`"
         )
-    results = Results("evaluate", "cpu", images.name, weights={"prior": fingerprint(prior)})
-    strategies = own_strategies(prior)
+    results = Results(name, "cpu", images.name, weights={"prior": fingerprint(prior)})
     metrics = METRICS if prior.num_states == 2 else (*METRICS, "psnr")
-    results.rows = evaluate(
-        prior, images, strategies, budgets, seeds, metrics, lambda *_: None, progress, {"split": images.split}
-    )
+    columns = {"split": images.split}
+    results.rows = evaluate(prior, images, strategies, budgets, seeds, metrics, paper, progress, columns)
     shown = [strategy for strategy in strategies if strategy.steps in (1, STEPS)]
     results.arrays = example_arrays(prior, images.first(3), shown, EXAMPLE_BUDGET, seeds[0])
     x, label = images[slice(0, 1)]
