@@ -124,9 +124,10 @@ def test_a_clock_that_is_set_back_changes_nothing(tmp_path):
     prepare_training(tmp_path, steps=4)
     subprocess.run(training(tmp_path, "whole"), env=ENVIRONMENT, check=True, capture_output=True)
     backwards = "import itertools, time; time.time = lambda ticks=itertools.count(2e9, -3600): next(ticks); "
-    for name, more in (("back", ["--max-minutes", "0"]), ("back", [])):
-        arguments = training(tmp_path, name, *more)[3:]
+    for more, complete in ((["--max-minutes", "0"], False), ([], True)):
+        arguments = training(tmp_path, "back", *more)[3:]
         script = backwards + f"import sys; sys.argv[1:] = {arguments!r}; from sensewise.cli import main; main()"
         subprocess.run([sys.executable, "-c", script], env=ENVIRONMENT, check=True, capture_output=True)
+        assert (tmp_path / "back" / "weights.safetensors").exists() is complete
     whole, other = (load_file(tmp_path / name / "weights.safetensors") for name in ("whole", "back"))
     assert all(np.array_equal(whole[name], other[name]) for name in whole)
