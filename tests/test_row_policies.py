@@ -1,5 +1,6 @@
 import pytest
 import torch
+from rich.console import Console
 
 from sensewise import information
 from sensewise.acquire import acquire
@@ -13,6 +14,7 @@ from sensewise.mri.row_masks import acs_start
 from sensewise.networks.rows import RowConv, RowPolicyNetwork, RowValueNetwork
 from sensewise.priors import AbsorbingPrior
 from sensewise.sensors import KSpaceRowSensor, Side
+from sensewise.training import FitSettings
 
 ROWS, ACS = 16, 4
 
@@ -125,18 +127,28 @@ def test_relaxed_profile_is_on_budget_and_has_gradients_beside_acs():
     assert bool((scores.scores.grad[~block] > 0).all())
 
 
-def test_loupe_probabilities_meet_the_budget():
-    for budget in (0.2, 0.5, 0.8):
-        probs = loupe_rows.rescaled(torch.rand(50), budget)
-        torch.testing.assert_close(probs.mean(), torch.tensor(budget))
-        assert probs.min() >= 0
-        assert probs.max() <= 1
+def test_loupe_makes_a_mask_with_the_acs_block():
     torch.manual_seed(0)
     model = loupe_rows.LoupeRows(ROWS, 0.5, 8)
     x = magnitude(kspace())
     model(x, torch.rand(5, ROWS)).mean().backward()
-    objective = loupe_rows.LoupeRowsObjective(model, kspace(), kspace(), 8, ACS, 4)
-    assert objective.mask(model).sum() == 8
+    settings = loupe_rows.LoupeRowsSettings(batch_size=4)
+    mask = loupe_rows.LoupeRowsObjective(model, kspace(), kspace(), 8, ACS, settings).mask(model)
+    assert mask.sum() == 8
+    assert bool(mask[acs_rows(ROWS, ACS)].all())
+
+
+@pytest.mark.parametrize(("calm", "ended"), [(1.0, 3), (-1.0, 5)])
+def test_loupe_stops_when_its_rows_have_settled(calm, ended, tmp_path):
+    fit = FitSettings(steps=5, validate_every=1, average=0.0)
+    settings = loupe_rows.LoupeRowsSettings(batch_size=2, base=8, calm=calm, patience=3, fit=fit)
+    slices = Slices("toy", "train", kspace(), [])
+    quiet = Console(quiet=True)
+    assert loupe_rows.train_loupe_rows(settings, slices, slices, ACS, 0.5, tmp_path, console=quiet)
+    assert len((tmp_path / "log.jsonl").read_text().splitlines()) == ended
+    assert (tmp_path / "mask.npy").is_file()
+    assert loupe_rows.train_loupe_rows(settings, slices, slices, ACS, 0.5, tmp_path, resume=True, console=quiet)
+    assert len((tmp_path / "log.jsonl").read_text().splitlines()) == ended
 
 
 def test_completion_fills_up_with_the_static_mask():

@@ -89,6 +89,10 @@ class Objective(ABC):
         """Take back what `state` gave; nothing by default."""
         return
 
+    def settled(self) -> bool:
+        """Whether the run may end before its last step; asked after every look at the held-out images."""
+        return False
+
 
 @dataclass(frozen=True)
 class FitSettings:
@@ -338,7 +342,8 @@ def _fit(run: Run, fabric: Fabric, max_minutes: float | None, console: Console |
     )
     with stop_signal() as stop, Progress(*columns, console=console) as progress:
         bar = progress.add_task(folder.name, total=settings.steps, completed=run.step)
-        while run.step < settings.steps:
+        settled = objective.settled()
+        while run.step < settings.steps and not settled:
             for group in optimizer.param_groups:
                 group["lr"] = learning_rate(settings, run.step)
             loss = objective.loss(model, run.step, step_generator(settings.seed, run.step))
@@ -356,7 +361,8 @@ def _fit(run: Run, fabric: Fabric, max_minutes: float | None, console: Console |
             time_is_up = stop.is_set() or (max_minutes is not None and now - begun > 60 * max_minutes)
             if fabric.world_size > 1:  # all stop after the same step, whoever was asked to
                 time_is_up = bool(fabric.all_reduce(torch.tensor(float(time_is_up)), reduce_op="sum"))
-            if fabric.is_global_zero and (run.step % settings.validate_every == 0 or run.step == settings.steps):
+            looks = run.step % settings.validate_every == 0 or run.step == settings.steps
+            if looks and fabric.is_global_zero:
                 values = {"loss": sum(running) / len(running), **objective.validate(run.average)}
                 left = (settings.steps - run.step) * run.seconds / run.step / 60
                 run.log(**values)
@@ -364,13 +370,16 @@ def _fit(run: Run, fabric: Fabric, max_minutes: float | None, console: Console |
                 console.print(f"step {run.step}/{settings.steps} {shown} ({left:.0f} min left)", soft_wrap=True)
                 running.clear()
                 tick = time.monotonic()
-            due = time_is_up or now - saved > 60 * settings.save_minutes or run.step == settings.steps
+            if looks:  # only the first process has looked
+                settled = fabric.broadcast(objective.settled())
+            ends = settled or run.step == settings.steps
+            due = time_is_up or now - saved > 60 * settings.save_minutes or ends
             if fabric.is_global_zero and due:
                 run.save()
                 saved = tick = time.monotonic()
             if time_is_up:
                 break
-    complete = run.step >= settings.steps
+    complete = settled or run.step >= settings.steps
     if complete and fabric.is_global_zero:
         run.finish()
     console.print(f"{run.step} of {settings.steps} steps, {run.seconds / 60:.1f} minutes", soft_wrap=True)

@@ -14,20 +14,13 @@ from torch import Generator, Tensor, nn
 
 from sensewise.data.fastmri import Slices
 from sensewise.errors import ConfigError
+from sensewise.loupe import ProbabilityMap, relaxed_mask
 from sensewise.metrics import nmse
 from sensewise.mri.kspace import keep_rows, magnitude, relaxed_rows, to_kspace
 from sensewise.mri.row_masks import best_rows, count_rows
 from sensewise.mri.search import export_mask
 from sensewise.networks.recon_unet import PaperUNet
 from sensewise.training import FitSettings, How, Objective, fit
-
-PROBABILITY_SLOPE, THRESHOLD_SLOPE = 5.0, 12.0
-
-
-def rescaled(probs: Tensor, budget: float) -> Tensor:
-    """Probabilities moved linearly towards 0 or 1, so that their mean is the budget; order and range are kept."""
-    mean = probs.mean()
-    return torch.where(mean >= budget, probs * budget / mean, 1 - (1 - probs) * (1 - budget) / (1 - mean))
 
 
 class LoupeRows(nn.Module):
@@ -41,32 +34,35 @@ class LoupeRows(nn.Module):
 
     def __init__(self, rows: int, budget: float, base: int) -> None:
         super().__init__()
-        start = torch.rand(rows).clamp(0.01, 0.99)
-        self.logits = nn.Parameter(torch.logit(start) / PROBABILITY_SLOPE)
-        self.budget = budget
+        self.map = ProbabilityMap((rows,), budget)
         self.network = PaperUNet(base)
-
-    def probabilities(self) -> Tensor:
-        """The chance of each row, mean = budget, `(H,)`."""
-        return rescaled((PROBABILITY_SLOPE * self.logits).sigmoid(), self.budget)
 
     def forward(self, image: Tensor, noise: Tensor) -> Tensor:
         """Reconstructions of magnitudes `(B, H, W)` from rows drawn with uniform noise `(B, H)`."""
-        weights = (THRESHOLD_SLOPE * (self.probabilities() - noise)).sigmoid()
+        weights = relaxed_mask(self.map(), noise)
         return self.network(relaxed_rows(to_kspace(image.to(torch.complex64)), weights), weights)
 
 
 @dataclass(frozen=True)
 class LoupeRowsSettings:
-    """Everything that `sensewise train loupe-rows` needs to know."""
+    """Everything that `sensewise train loupe-rows` needs to know.
+
+    Attributes:
+        batch_size: slices to a step.
+        base: channels of its U-Net at full resolution.
+        calm: the run ends when at most this fraction of the rows has changed from one look to the next,
+        patience: so many times in a row.
+    """
 
     batch_size: int = 8
     base: int = 16
+    calm: float = 0.02
+    patience: int = 20
     fit: FitSettings = field(default_factory=FitSettings)
 
     def __post_init__(self) -> None:
-        if self.batch_size < 1 or self.base % 8:
-            raise ConfigError("batch_size must be at least 1 and base a multiple of 8")
+        if self.batch_size < 1 or self.base % 8 or self.patience < 1:
+            raise ConfigError("batch_size and patience must be at least 1 and base a multiple of 8")
 
 
 class LoupeRowsObjective(Objective):
@@ -75,13 +71,25 @@ class LoupeRowsObjective(Objective):
     model: LoupeRows
     forward_methods = ()
 
-    def __init__(self, model: LoupeRows, train: Tensor, val: Tensor, k: int, acs: int, batch_size: int) -> None:
-        self.model, self.train, self.val, self.k, self.acs, self.batch_size = model, train, val, k, acs, batch_size
-        self.last = self.mask(model)
+    def __init__(
+        self, model: LoupeRows, train: Tensor, val: Tensor, k: int, acs: int, settings: LoupeRowsSettings
+    ) -> None:
+        self.model, self.train, self.val, self.k, self.acs = model, train, val, k, acs
+        self.settings, self.batch_size = settings, settings.batch_size
+        self.last, self.calm = self.mask(model), torch.zeros((), dtype=torch.int64)  # calm: looks in a row
+
+    def state(self) -> dict[str, Tensor]:
+        return {"last": self.last, "calm": self.calm}
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        self.last, self.calm = state["last"], state["calm"]
+
+    def settled(self) -> bool:
+        return int(self.calm) >= self.settings.patience
 
     def mask(self, model: LoupeRows) -> Tensor:
         """The ACS block and the rows of highest probability, bool `(H,)`."""
-        return best_rows(model.probabilities().detach(), self.k, self.acs)
+        return best_rows(model.map().detach(), self.k, self.acs)
 
     def loss(self, model: nn.Module, step: int, generator: Generator) -> Tensor:
         index = torch.randint(len(self.train), (self.batch_size,), generator=generator)
@@ -95,7 +103,7 @@ class LoupeRowsObjective(Objective):
         """NMSE of its own U-Net under its mask, and the fraction of rows that changed since the last look."""
         mask, kspace = self.mask(model), self.val[:32]
         changed = int((mask & ~self.last).sum()) / self.k
-        self.last = mask
+        self.last, self.calm = mask, self.calm + 1 if changed <= self.settings.calm else torch.zeros_like(self.calm)
         rows = mask.expand(len(kspace), -1)
         own = nmse(model.network(keep_rows(kspace, rows), rows), magnitude(kspace)).mean().item()
         return {"nmse": own, "changed": changed}
@@ -122,7 +130,7 @@ def train_loupe_rows(
     with torch.random.fork_rng():
         torch.manual_seed(settings.fit.seed)
         model = LoupeRows(rows, budget, settings.base)
-    objective = LoupeRowsObjective(model, train.kspace, val.kspace, k, acs, settings.batch_size)
+    objective = LoupeRowsObjective(model, train.kspace, val.kspace, k, acs, settings)
     complete = fit(objective, settings.fit, config, folder, **how)
     if complete:
         export_mask(folder, objective.mask(model))
