@@ -89,12 +89,14 @@ def _acquisition(policy: Policy, x: Tensor, label: Tensor, steps: int | None = N
 
 
 def pass_vs_paper(prior: Prior) -> Measurement:
-    """One pass of the paper's network over one of ours, batch 64."""
+    """One pass of the paper's network over one of ours, batch 64; beside it the same for a single image."""
     x, label = _digits(64)
     y = torch.where(torch.rand(x.shape, generator=torch.Generator().manual_seed(0)) < BUDGET, x, 0)
     theirs = AbsorbingPrior(PaperConv(1, 2, 10), prior.shape, 2, 10).eval().requires_grad_(False)
     ours, paper = seconds(_pass(prior, y, label), _pass(theirs, y, label), repeats=3)
-    return Measurement("pass-vs-paper-network", paper / ours, 60, False, {"ours_s": ours, "paper_s": paper})
+    one, other = seconds(_pass(prior, y[:1], label[:1]), _pass(theirs, y[:1], label[:1]), repeats=15)
+    details = {"ours_s": ours, "paper_s": paper, "single": other / one, "ours_single_s": one, "paper_single_s": other}
+    return Measurement("pass-vs-paper-network", paper / ours, 60, False, details)
 
 
 def acquire_vs_sampling(prior: Prior, images: int = 8) -> Measurement:

@@ -95,7 +95,7 @@ class Models:
             for r in steps
         ]
 
-    def by_value(self, steps: tuple[int, ...] = (16, 64), forms: tuple[str, ...] = FORMS) -> list[RowStrategy]:
+    def by_value(self, steps: tuple[int, ...] = (4, 16), forms: tuple[str, ...] = FORMS) -> list[RowStrategy]:
         """Sequential rows by what they are worth to U-Net A, every form that was trained."""
         network = self.reconstructor("unet-a")
         strategies = []
