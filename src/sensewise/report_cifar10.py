@@ -4,12 +4,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from sensewise.data.cifar10 import NUM_STATES
 from sensewise.experiments.results import read_arrays, read_results
 from sensewise.figures import film, pixels
 from sensewise.figures.style import name_of
 from sensewise.tables import STAGES, Grid, Rows, Section, cell, grid, number, pick
-
-LEVELS = 8
 
 
 def cifar10_sequential(path: Path) -> Section:
@@ -32,7 +31,7 @@ def cifar10_sequential(path: Path) -> Section:
     }
     for budget in ("0.1", "0.3"):
         caption = f"What each method measures at s = {budget}, and the most probable image."
-        figures[f"cifar10-examples-{budget}.png"] = (film.examples(arrays, LEVELS, f"example-{budget}"), caption)
+        figures[f"cifar10-examples-{budget}.png"] = (film.examples(arrays, NUM_STATES, f"example-{budget}"), caption)
     return Section("CIFAR-10, sequential acquisition", text, tables, figures, results)
 
 
@@ -68,7 +67,7 @@ def cifar10_one_shot(path: Path) -> Section:
     figures: dict[str, tuple[Any, str]] = {}
     for budget in ("0.1", "0.3"):
         caption = f"What each method measures at s = {budget}, and the most probable image."
-        drawn = film.examples(arrays, LEVELS, f"example-{budget}")
+        drawn = film.examples(arrays, NUM_STATES, f"example-{budget}")
         figures[f"cifar10-one-shot-examples-{budget}.png"] = (drawn, caption)
     return Section("CIFAR-10, one-shot masks", text, [], figures, results, grids)
 

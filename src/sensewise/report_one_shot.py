@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from sensewise.data.cifar10 import NUM_STATES as CIFAR10_LEVELS
 from sensewise.experiments.results import read_arrays, read_results
 from sensewise.figures import film, one_shot, pixels
 from sensewise.figures.style import name_of
-from sensewise.report_cifar10 import LEVELS as CIFAR10_LEVELS
 from sensewise.tables import Cell, Grid, Rows, Section, cell, grid, number, pick
 
 METRIC_NAMES = {
