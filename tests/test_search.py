@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -40,6 +42,28 @@ def test_it_finds_the_rows_that_matter_and_never_swaps_acs(tmp_path):
     for swap in found.state.swaps:
         assert swap["after"] < swap["before"]
         assert not acs_rows(ROWS, ACS)[int(swap["drop"])]
+
+
+def test_one_round_accepts_every_swap_that_still_helps(tmp_path):
+    found = search(tmp_path)
+    found.begin(resume=False)
+    useless = acs_rows(ROWS, ACS)
+    useless[[1, 2, 4, 5]] = True
+    found.state.mask, found.state.nmse = useless.nonzero()[:, 0].tolist(), found.error(useless)
+    found.round()
+    swaps = found.state.swaps
+    assert len(swaps) > 1
+    assert all(before["after"] == after["before"] for before, after in pairwise(swaps))
+    assert found.state.nmse == found.error(found.state.tensor(ROWS))
+    assert len(found.state.mask) == 8
+
+
+def test_it_looks_further_before_it_gives_up(tmp_path):
+    found = search(tmp_path)
+    found.run()
+    assert found.state.failures == 2
+    assert len(found.state.tried) > 3 * 4
+    assert len({tuple(pair) for pair in found.state.tried}) == len(found.state.tried)
 
 
 def test_exported_files_agree(tmp_path):

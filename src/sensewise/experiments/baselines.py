@@ -156,11 +156,15 @@ def measure(
 
 
 def _add(
-    results: Results, dataset: str, generator_name: str, images: Images, seeds: Sequence[int], bar: Progress
+    results: Results,
+    dataset: str,
+    prior: AbsorbingPrior,
+    generator: MaskGenerator,
+    images: Images,
+    seeds: Sequence[int],
+    progress: Progress,
 ) -> None:
-    """Load what one data set needs, and measure; LOUPE at the budgets that have been trained."""
-    prior = load_prior(dataset)
-    generator = load_generator(generator_name, prior)
+    """Measure one data set, with LOUPE at the budgets that have been trained."""
     loupes = []
     for budget in PARTS[dataset].budgets:
         try:
@@ -170,18 +174,20 @@ def _add(
     prefix = "" if dataset == "mnist" else f"{dataset}-"
     models = {"prior": prior, "generator": generator, **{f"loupe-{loupe.map.budget:g}": loupe for loupe in loupes}}
     results.weights |= {f"{prefix}{name}": fingerprint(model) for name, model in models.items()}
-    measure(results, dataset, prior, generator, loupes, images, seeds, bar)
+    measure(results, dataset, prior, generator, loupes, images, seeds, progress)
 
 
 def run(preset: str, seeds: Sequence[int], progress: Progress) -> Results:
     """2,560 test images of each data set."""
     results = Results("baselines", preset, "mnist")
-    _add(results, "mnist", mnist_one_shot.GENERATOR, bundled_mnist(), seeds, progress)
+    prior = load_prior("mnist")
+    generator = load_generator(mnist_one_shot.GENERATOR, prior)
+    _add(results, "mnist", prior, generator, bundled_mnist(), seeds, progress)
     try:
-        load_generator(cifar10_one_shot.GENERATOR, load_prior("cifar10"))
+        prior = load_prior("cifar10")
+        generator = load_generator(cifar10_one_shot.GENERATOR, prior)
     except CheckpointError as error:
         results.notes.append(f"CIFAR-10 was left out: {error}")
         return results
-    images = cifar10_sequential.held_out(results.notes)
-    _add(results, "cifar10", cifar10_one_shot.GENERATOR, images, seeds, progress)
+    _add(results, "cifar10", prior, generator, cifar10_sequential.held_out(results.notes), seeds, progress)
     return results

@@ -75,7 +75,7 @@ class LoupeRowsObjective(Objective):
         self, model: LoupeRows, train: Tensor, val: Tensor, k: int, acs: int, settings: LoupeRowsSettings
     ) -> None:
         self.model, self.train, self.val, self.k, self.acs = model, train, val, k, acs
-        self.settings, self.batch_size = settings, settings.batch_size
+        self.settings = settings
         self.last, self.calm = self.mask(model), torch.zeros((), dtype=torch.int64)  # calm: looks in a row
 
     def state(self) -> dict[str, Tensor]:
@@ -92,8 +92,8 @@ class LoupeRowsObjective(Objective):
         return best_rows(model.map().detach(), self.k, self.acs)
 
     def loss(self, model: nn.Module, step: int, generator: Generator) -> Tensor:
-        index = torch.randint(len(self.train), (self.batch_size,), generator=generator)
-        u = torch.rand(self.batch_size, self.train.shape[1], generator=generator)
+        index = torch.randint(len(self.train), (self.settings.batch_size,), generator=generator)
+        u = torch.rand(self.settings.batch_size, self.train.shape[1], generator=generator)
         x = magnitude(self.train[self.share(index)])
         x = x / x.amax((1, 2), keepdim=True)
         return (model(x, self.share(u)) - x).abs().mean()

@@ -178,18 +178,16 @@ class Search:
         ]
         return sorted(pairs, key=lambda pair: float(gradient[pair[1]] - gradient[pair[0]]))
 
-    def round(self) -> bool:
-        """Propose, screen, evaluate the best few one after another, accept each that still helps; False if none did."""
+    def round(self) -> None:
+        """Propose, screen, evaluate the best few one after another, accept each that still helps."""
         proposals = self.proposals()
         mask = self.state.tensor(self.rows)
         reference = self.error(mask, self.settings.screen)
         screened = [(self.error(swapped(mask, *pair), self.settings.screen), pair) for pair in proposals]
-        promising = sorted(found for found in screened if found[0] < reference)[: self.settings.exact]
+        promising = disjoint([pair for value, pair in sorted(screened) if value < reference])[: self.settings.exact]
         self.state.rounds += 1
         helped = False
-        for _, (drop, add) in promising:
-            if not mask[drop] or mask[add]:
-                continue  # an accepted swap has used this row
+        for drop, add in promising:
             value = self.error(swapped(mask, drop, add))
             if value < self.state.nmse:
                 self.state.swaps.append({"drop": drop, "add": add, "before": self.state.nmse, "after": value})
@@ -198,7 +196,6 @@ class Search:
                 helped = True
         self.state.failures = 0 if helped else self.state.failures + 1
         self.state.tried = [] if helped else [*self.state.tried, *(list(pair) for _, pair in screened)]
-        return helped
 
     def run(self, *, resume: bool = False, max_minutes: float | None = None, console: Console | None = None) -> bool:
         """Search until a local optimum or until the time is up; True if it is complete."""
@@ -232,6 +229,17 @@ class Search:
             f"NMSE {swap['before']:.6f} to {swap['after']:.6f}",
             soft_wrap=True,
         )
+
+
+def disjoint(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Swaps, best first, without those that share a row with a better one: what is left can all be made together."""
+    kept: list[tuple[int, int]] = []
+    used: set[int] = set()
+    for pair in pairs:
+        if used.isdisjoint(pair):
+            kept.append(pair)
+            used.update(pair)
+    return kept
 
 
 def swapped(mask: Tensor, drop: int, add: int) -> Tensor:
