@@ -158,6 +158,24 @@ def train_row_value(
     _train(train_row_value, RowValueSettings, "row-value", f"row-value-{form}", preset, folder, data, *extra, **how)
 
 
+def train_row_plan(
+    budget: Budget,
+    preset: Preset = "cpu",
+    resume: Resume = False,
+    max_minutes: MaxMinutes = None,
+    folder: Folder = None,
+    data: Data = None,
+) -> None:
+    """Fit a plan of rows for one budget to the errors of U-Net A: what rows are worth together, and in this slice."""
+    from sensewise.mri.models import find, load
+    from sensewise.mri.train_plan import PlanSettings, train_plan
+
+    network, _ = load(find(preset, "unet-a"), "reconstructor")
+    name, extra = f"row-plan-{budget:g}", (network, budget)
+    how: How = {"resume": resume, "max_minutes": max_minutes}
+    _train(train_plan, PlanSettings, "row-plan", name, preset, folder, data, *extra, **how)
+
+
 def search_mask(
     budget: Budget,
     preset: Preset = "cpu",
@@ -193,3 +211,4 @@ def register(app: typer.Typer, data_app: typer.Typer, train_app: typer.Typer) ->
     train_app.command("row-profile")(training_command(train_row_profile))
     train_app.command("loupe-rows")(training_command(train_loupe_rows))
     train_app.command("row-value")(training_command(train_row_value))
+    train_app.command("row-plan")(train_row_plan)

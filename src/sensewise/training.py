@@ -162,6 +162,31 @@ def learning_rate(settings: FitSettings, step: int) -> float:
     return settings.learning_rate * rise * fall
 
 
+def begin_run(folder: Path, config: dict[str, Any], resume: bool) -> None:
+    """Claim a run folder: a new run overwrites nothing, a resumed one has the settings that it began with."""
+    path = folder / "config.json"
+    if not resume:
+        if path.exists():
+            raise ConfigError(f"{folder} holds a run already: continue it with --resume, or choose another folder")
+        write_json(path, config)
+        return
+    old = read_json(path)
+    found = {key: value for key, value in old.items() if key != "trained"} if isinstance(old, dict) else {}
+    changed = [key for key in {*found, *config} if found.get(key) != config.get(key)]
+    if changed:
+        raise CheckpointError(
+            f"{folder} is a run with other settings ({', '.join(sorted(changed))}): it cannot be resumed"
+        )
+
+
+def trim_log(path: Path, step: int) -> None:
+    """Drop what was logged after the checkpoint: those steps are taken again."""
+    if path.exists():
+        kept = [line for line in path.read_text().splitlines(keepends=True) if _logged_step(line) <= step]
+        with atomic(path) as temporary:
+            temporary.write_text("".join(kept))
+
+
 class Run:
     """A training run in a folder: the state of `fit` and how it is saved and taken up again."""
 
@@ -184,24 +209,12 @@ class Run:
 
     def begin(self, resume: bool) -> None:
         """Take up the run in this folder, or make sure that a new one overwrites nothing."""
-        path = self.folder / "config.json"
+        begin_run(self.folder, self.config, resume)
         if not resume:
-            if path.exists():
-                raise ConfigError(
-                    f"{self.folder} holds a run already: continue it with --resume, or choose another folder"
-                )
-            write_json(path, self.config)
             return
-        old = read_json(path)
-        found = {key: value for key, value in old.items() if key != "trained"} if isinstance(old, dict) else {}
-        changed = [key for key in {*found, *self.config} if found.get(key) != self.config.get(key)]
-        if changed:
-            raise CheckpointError(
-                f"{self.folder} is a run with other settings ({', '.join(sorted(changed))}): it cannot be resumed"
-            )
         if self._checkpoint.exists():
             self._load()
-        self._trim_log()
+        trim_log(self.folder / "log.jsonl", self.step)
 
     def follow(self, resume: bool) -> None:
         """Take up the run as one of the further processes, which write nothing."""
@@ -236,14 +249,6 @@ class Run:
         groups = self.optimizer.state_dict()["param_groups"]
         self.optimizer.load_state_dict({"state": state, "param_groups": groups})
         self.step, self.seconds = int(metadata["step"]), float(metadata["seconds"])
-
-    def _trim_log(self) -> None:
-        """Drop what was logged after the checkpoint: those steps are taken again."""
-        path = self.folder / "log.jsonl"
-        if path.exists():
-            kept = [line for line in path.read_text().splitlines(keepends=True) if _logged_step(line) <= self.step]
-            with atomic(path) as temporary:
-                temporary.write_text("".join(kept))
 
     def log(self, **values: float) -> None:
         """Add a line to the log and draw the curves anew."""

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from sensewise.checkpoint import ASSETS, load_prior, load_weights, read_json, read_tensors, save_run
 from sensewise.errors import BudgetError, CheckpointError
+from sensewise.mri.plan import RowPlan
 from sensewise.networks.recon_unet import RECONSTRUCTORS
 from sensewise.networks.rows import RowPolicyNetwork, RowValueNetwork
 
@@ -44,6 +45,7 @@ _BUILDERS: dict[str, Callable[[dict[str, Any]], nn.Module]] = {
     "reconstructor": _reconstructor,
     "row-policy": lambda model: RowPolicyNetwork(**_options(model["network"])),
     "row-value": lambda model: RowValueNetwork(**_options(model["network"])),
+    "row-plan": lambda model: RowPlan(**_options(model)),
 }
 
 
