@@ -56,6 +56,11 @@ candidates = 2
 width = 8
 [mri.row-value.fit]
 {fit}
+[mri.row-plan]
+epochs = 2
+batch_size = 4
+tries = 2
+swaps = 2
 """
 FIT = "steps = 2\nvalidate_every = 2\naverage = 0.5\nclip = 1.0"
 RECONSTRUCTOR = """
@@ -108,7 +113,7 @@ def folder(tmp_path_factory):
             assert "complete" in sensewise("train", *arguments, "--preset", "toy.toml")
         for budget in (0.25, 0.5):
             assert "complete" in sensewise("search-mask", "--budget", budget, "--preset", "toy.toml")
-            for kind in ("row-profile", "loupe-rows"):
+            for kind in ("row-profile", "loupe-rows", "row-plan"):
                 assert "complete" in sensewise("train", kind, "--budget", budget, "--preset", "toy.toml")
         assert "complete" in sensewise("train", "row-value", "rollout", "--preset", "toy.toml")
         yield place
@@ -143,10 +148,11 @@ def test_sequential_results_hold_every_variant_and_the_oracle(results):
     found = {(row["method"], row["steps"], row.get("form"), row["slices"]) for row in rows}
     for score in ("entropy", "energy"):
         assert {("sequential-" + score, r, None, "all") for r in (1, 4, 16)} <= found
-    assert {("sequential-value", 16, form, "all") for form in ("gain", "gradient", "rollout")} <= found
+    assert {("sequential-value", 16, form, "all") for form in ("gain", "gradient", "rollout", "plan")} <= found
+    assert {("sequential-value", 1, form, "all") for form in ("plan", "plan-other", "plan-blind")} <= found
     assert ("oracle-one-step", 16, None, "oracle") in found
     assert all(row["density"] == row["budget"] for row in rows)
-    assert set(results["mri-sequential"]["weights"]) >= {"unet-a", "unet-b", "row-prior", "row-value-gain"}
+    assert set(results["mri-sequential"]["weights"]) >= {"unet-a", "unet-b", "row-prior", "row-value-gain", "row-plan-0.5"}
 
 
 def test_report_draws_every_figure(folder, results):
@@ -186,13 +192,15 @@ def test_acquire_says_what_is_wrong(folder):
 
 def test_shipped_copies_load_like_runs(folder, monkeypatch):
     names = models.ship("toy.toml", folder / "assets" / "mri")
-    assert {"unet-a", "unet-b", "row-prior", "row-value-rollout", "static-search-0.25", "loupe-0.5"} <= set(names)
+    expected = {"unet-a", "unet-b", "row-prior", "row-value-rollout", "row-plan-0.25", "static-search-0.25", "loupe-0.5"}
+    assert expected <= set(names)
     monkeypatch.setattr(models, "ASSETS", folder / "assets")
     monkeypatch.setattr(models, "RUNS", folder / "none")
     assert load_row_prior(models.find("cpu", "row-prior"))[1].acs == 4
     run, shipped = folder / "runs/mri-toy/unet-a", models.find("cpu", "unet-a")
     assert shipped == folder / "assets/mri/unet-a"
     assert fingerprint(models.load(run, "reconstructor")[0]) == fingerprint(models.load(shipped, "reconstructor")[0])
+    assert models.load_plan(models.find("cpu", "row-plan-0.5")).static.sum() == 16
     assert models.load_mask(models.find("cpu", "static-search-0.5", "mask.npy") / "mask.npy", 32).sum() == 16
 
 

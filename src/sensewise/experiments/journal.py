@@ -5,6 +5,7 @@ everything that the measurement depends on: strategy, budget, seed, images, weig
 anew. With a shard i/n a process makes every n-th measurement only; `merge` puts the journals of all shards together.
 """
 
+import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -13,7 +14,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from sensewise.checkpoint import append_json, atomic, fingerprint
 from sensewise.errors import ConfigError, DataError
@@ -130,11 +131,13 @@ def recall(key: Sequence[Any], names: Sequence[str], measure: Callable[[], Value
 
 
 def weights_of(*holders: object) -> list[str]:
-    """The fingerprints of every model that policies and reconstructors hold."""
+    """The fingerprints of every model and every mask that policies and reconstructors hold."""
     found = set()
     for holder in holders:
         for value in (holder, *getattr(holder, "__dict__", {}).values()):
             owner = getattr(value, "__self__", value)  # a method of a model stands for the model
             if isinstance(owner, nn.Module):
                 found.add(fingerprint(owner))
+            elif isinstance(owner, Tensor):
+                found.add(hashlib.sha256(owner.numpy().tobytes()).hexdigest())
     return sorted(found)

@@ -54,7 +54,7 @@ def run(preset: str, seeds: Sequence[int], progress: Progress) -> Results:
     train, val = mri.load()
     results = Results("mri-masks", preset, mri.dataset)
     masks = models.static(train.kspace)
-    sequential = models.by_profile((16,)) + models.by_value((16,))[:1]
+    sequential = models.by_profile((16,)) + models.planned((16,))[:1]
     strategies = [*heuristics(), *static_strategies(masks), *models.one_shot(), *sequential]
     results.rows = evaluate_rows(val.kspace, mri.acs, judges, strategies, mri.budgets, seeds, paper, progress)
     results.weights, results.notes = models.weights, models.notes

@@ -1,6 +1,7 @@
 """What the MR experiments compare: trained models and masks of a preset, each left out with a note if it is missing."""
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import Tensor, nn
@@ -8,16 +9,19 @@ from torch import Tensor, nn
 from sensewise.checkpoint import fingerprint
 from sensewise.errors import CheckpointError
 from sensewise.experiments.mri_evaluation import RowStrategy, fixed
-from sensewise.mri.models import find, load, load_mask
+from sensewise.mri.models import find, load, load_mask, load_plan
+from sensewise.mri.plan import PlannedRows
 from sensewise.mri.profile import SequentialRows, load_row_prior
-from sensewise.mri.row_masks import acs_start, best_rows, count_rows, row_energy
+from sensewise.mri.row_masks import FixedRows, acs_start, best_rows, count_rows, fixed_start, row_energy
 from sensewise.mri.row_policy import OneShotRows
 from sensewise.mri.settings import MRISettings
 from sensewise.mri.train_value import load_orders
 from sensewise.mri.value import ValuePolicy, static_core
+from sensewise.policies import Policy, Start
 from sensewise.reconstruct import Reconstructor, UNetReconstructor, ZeroFilled
 
-FORMS = ("rollout", "gain", "gradient")
+NETWORK_FORMS = ("rollout", "gain", "gradient")
+OTHER = 50  # slices away, for a control: neighbours may come from one patient
 STATIC = ("static-search", "relaxed-profile", "loupe")
 
 
@@ -95,11 +99,31 @@ class Models:
             for r in steps
         ]
 
-    def by_value(self, steps: tuple[int, ...] = (4, 16), forms: tuple[str, ...] = FORMS) -> list[RowStrategy]:
-        """Sequential rows by what they are worth to U-Net A, every form that was trained."""
+    def planned(self, steps: tuple[int, ...] = (1, 4, 16)) -> list[RowStrategy]:
+        """Sequential rows by a plan, and two controls: another slice's energies, and the best mask for all slices."""
+        try:
+            plans = {b: load_plan(find(self.preset, f"row-plan-{b:g}")) for b in self.mri.budgets}
+        except CheckpointError as error:
+            self._leave_out("sequential-value (plan)", error)
+            return []
+        self.weights |= {f"row-plan-{b:g}": fingerprint(plan) for b, plan in plans.items()}
+
+        def start(budget: float) -> Start:
+            return fixed_start(plans[budget].core)
+
+        def strategy(form: str, policy: Callable[[float], Policy], r: int = 1) -> RowStrategy:
+            return RowStrategy("sequential-value", policy, r, start, columns={"form": form})
+
+        own = [strategy("plan", lambda budget: PlannedRows(plans[budget]), r) for r in steps]
+        other = strategy("plan-other", lambda budget: PlannedRows(plans[budget], shift=OTHER))
+        blind = strategy("plan-blind", lambda budget: FixedRows(plans[budget].static))
+        return [*own, other, replace(blind, start=None)]
+
+    def by_value(self, steps: tuple[int, ...] = (4, 16)) -> list[RowStrategy]:
+        """Sequential rows by what a network says they are worth to U-Net A, every form that was trained."""
         network = self.reconstructor("unet-a")
         strategies = []
-        for form in forms:
+        for form in NETWORK_FORMS:
             try:
                 value, config = load(find(self.preset, f"row-value-{form}"), "row-value")
                 orders = load_orders(self.preset, self.mri) if form == "rollout" else None

@@ -46,7 +46,8 @@ def run(preset: str, seeds: Sequence[int], progress: Progress) -> Results:
     results = Results("mri-sequential", preset, mri.dataset)
     static = {m: masks for m, masks in models.static(train.kspace).items() if m == "static-search"}
     base = [*heuristics(("variable-density",)), *static_strategies(static)]
-    by_profile, by_value = models.by_profile(), models.by_value()
+    by_profile, planned = models.by_profile(), models.planned()
+    by_value = planned + models.by_value()
     strategies = [*base, *by_profile, *by_value]
     results.rows = evaluate_rows(
         val.kspace, mri.acs, judges, strategies, mri.budgets, seeds, paper, progress, slices="all"
@@ -60,7 +61,7 @@ def run(preset: str, seeds: Sequence[int], progress: Progress) -> Results:
     results.weights, results.notes = models.weights, models.notes
     number = difficulty(val.kspace, mri.acs, judges["unet-b"], seeds[0])[(len(val) - 1) // 2]
     one = val.kspace[number : number + 1]
-    for strategy in [*(s for s in by_profile if s.steps == 16), *by_value[:1]]:
+    for strategy in (s for s in by_profile + planned if s.steps == 16):
         results.arrays |= story_arrays(one, mri.acs, judges["unet-b"], strategy, seeds[0])
     return results
 

@@ -15,29 +15,31 @@ from sensewise.figures.mri import acquisition
 from sensewise.figures.style import save
 from sensewise.metrics import nmse, slice_psnr, ssim
 from sensewise.mri.kspace import magnitude
-from sensewise.mri.models import find, load, load_mask
-from sensewise.mri.row_masks import Family, FixedRows, acs_start, count_rows
+from sensewise.mri.models import find, load, load_mask, load_plan
+from sensewise.mri.plan import PlannedRows
+from sensewise.mri.row_masks import Family, FixedRows, acs_start, count_rows, fixed_start
 from sensewise.mri.search import export_mask
 from sensewise.mri.settings import MRISettings, load_settings
-from sensewise.mri.value import ValuePolicy
-from sensewise.policies import Policy
+from sensewise.policies import Policy, Start
 from sensewise.reconstruct import Reconstructor, UNetReconstructor, ZeroFilled
 from sensewise.sensors import KSpaceRowSensor, Side
 
 METHODS = ("acs-variable-density", "acs-random", "acs-equispaced", "static-search", "sequential-value")
 
 
-def choose(method: str, preset: str, budget: float | int, mri: MRISettings) -> Policy:
-    """The policy of a method's name, or of a mask file (`.npy` or `.txt`)."""
+def choose(method: str, preset: str, budget: float | int, mri: MRISettings) -> tuple[Policy, Start]:
+    """The policy of a method's name, or of a mask file (`.npy` or `.txt`), and the rows that it starts from."""
+    start = acs_start(mri.rows, mri.acs)
     if method.endswith((".npy", ".txt")):
-        return FixedRows(load_mask(Path(method), mri.rows))
+        return FixedRows(load_mask(Path(method), mri.rows)), start
     if method == "static-search":
-        return FixedRows(load_mask(find(preset, f"static-search-{budget:g}", "mask.npy") / "mask.npy", mri.rows))
+        path = find(preset, f"static-search-{budget:g}", "mask.npy") / "mask.npy"
+        return FixedRows(load_mask(path, mri.rows)), start
     if method == "sequential-value":
-        network, _ = load(find(preset, "unet-a"), "reconstructor")
-        return ValuePolicy(load(find(preset, "row-value-gain"), "row-value")[0], network)
+        plan = load_plan(find(preset, f"row-plan-{budget:g}"))
+        return PlannedRows(plan), fixed_start(plan.core)
     if method in METHODS:
-        return Family(method.removeprefix("acs-"))
+        return Family(method.removeprefix("acs-")), start
     raise ConfigError(f"no method {method!r}: choose one of {', '.join(METHODS)}, or give a mask file (.npy, .txt)")
 
 
@@ -58,16 +60,17 @@ def acquire_kspace(
         kspace = knee.kspace[int(number) : int(number) + 1]
     else:
         kspace = read_volume(Path(source), (mri.rows, mri.columns), "middle", mri.axis)
-    policy = choose(method, preset, budget, mri)
+    policy, start = choose(method, preset, budget, mri)
     sensor = KSpaceRowSensor(kspace)
-    steps = max(1, min(steps, k - mri.acs)) if method == "sequential-value" else 1
+    left = k - int(start(1, k, torch.Generator()).sum())
+    steps = max(1, min(steps, left)) if method == "sequential-value" else 1
     taken = acquire(
         policy,
         sensor,
         k,
         side=Side(scout=sensor.scout(mri.acs)),
         steps=steps,
-        start=acs_start(mri.rows, mri.acs),
+        start=start,
         generator=torch.Generator().manual_seed(seed),
     )
     reconstruct, name = _reconstructor(preset)

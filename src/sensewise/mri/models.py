@@ -80,6 +80,13 @@ def load(folder: Path, kind: str) -> tuple[nn.Module, dict[str, Any]]:
     return model.eval().requires_grad_(False), config
 
 
+def load_plan(folder: Path) -> RowPlan:
+    """A fitted plan of rows."""
+    plan, _ = load(folder, "row-plan")
+    assert isinstance(plan, RowPlan)
+    return plan
+
+
 def load_mask(path: Path, rows: int) -> Tensor:
     """A mask of rows from `.npy` or from the row numbers of a `.txt`, bool `(rows,)`."""
     try:

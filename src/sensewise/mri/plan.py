@@ -58,7 +58,7 @@ def pair_terms(mask: Tensor) -> Tensor:
 
 
 def overlap_matrix(coefficients: Tensor, rows: int) -> Tensor:
-    """The symmetric `W` `(rows, rows)` with `m W m = pair_terms(m) @ coefficients`, those with shape `(kinds ZONES,)`."""
+    """The symmetric `W` `(rows, rows)` with `m W m = pair_terms(m) @ coefficients`; those are `(kinds ZONES,)`."""
     matrix, zone = torch.zeros(rows, rows), zones(rows)
     for place, weights in zip(partners(rows), coefficients.view(-1, ZONES), strict=True):
         row = (place >= 0).nonzero()[:, 0]

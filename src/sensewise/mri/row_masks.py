@@ -124,8 +124,13 @@ class FixedRows(Policy):
 def acs_start(rows: int, acs: int) -> Start:
     """The ACS block as the start of an acquisition."""
 
-    def start(batch: int, k: int, _: Generator) -> Tensor:
+    def start(batch: int, k: int, generator: Generator) -> Tensor:
         count_rows(k, rows, acs)
-        return acs_rows(rows, acs).expand(batch, -1).clone()
+        return fixed_start(acs_rows(rows, acs))(batch, k, generator)
 
     return start
+
+
+def fixed_start(mask: Tensor) -> Start:
+    """The same rows `(rows,)` as the start of every acquisition."""
+    return lambda batch, _k, _generator: mask.expand(batch, -1).clone()

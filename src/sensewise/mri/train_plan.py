@@ -24,7 +24,7 @@ from sensewise.masks import centre_log_density, gumbel
 from sensewise.mri import row_masks
 from sensewise.mri.kspace import acs_rows, keep_rows
 from sensewise.mri.plan import WINDOWS, ZONES, RowPlan, improve, log_energy, overlap_matrix, pair_terms, zones
-from sensewise.mri.value import slice_errors
+from sensewise.mri.value import core_size, slice_errors
 from sensewise.training import begin_run, step_generator, stop_signal, trim_log
 
 LOOK = 64  # slices of a look at held-out slices
@@ -171,9 +171,9 @@ class PlanFit:
         plan.worth, plan.overlap, plan.slopes = self._parts(self._coefficients(len(self.moment)))
         if new_core:
             slope = worth + 2 * plan.static.float() @ overlap
-            kept = plan.acs + round((1 - self.settings.share) * (plan.k - plan.acs))
+            kept = core_size(plan.k, plan.acs, self.settings.share)
             rank = torch.where(acs, -torch.inf, slope).masked_fill(~plan.static, torch.inf).argsort()
-            plan.core = torch.zeros_like(acs).index_fill(0, rank[: min(kept, plan.k - 1)], True)
+            plan.core = torch.zeros_like(acs).index_fill(0, rank[:kept], True)
 
     def _parts(self, coefficients: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         plan, count = self.plan, len(self.free)

@@ -13,6 +13,7 @@ from torch import Generator, Tensor, nn
 
 from sensewise.metrics import nmse
 from sensewise.mri.kspace import keep_rows, magnitude, relaxed_rows
+from sensewise.mri.row_masks import fixed_start
 from sensewise.policies import Policy, Start
 from sensewise.sensors import Side
 
@@ -99,13 +100,17 @@ class ValuePolicy(Policy):
 def static_core(order: Tensor, rows: int, acs: int, share: float) -> Start:
     """A start that measures the most valuable rows of the static mask and leaves `share` of the rest to the policy."""
 
-    def start(batch: int, k: int, _: Generator) -> Tensor:
-        kept = acs + round((1 - share) * (k - acs))
+    def start(batch: int, k: int, generator: Generator) -> Tensor:
         mask = torch.zeros(rows, dtype=torch.bool)
-        mask[order[: min(kept, k - 1)]] = True
-        return mask.expand(batch, -1).clone()
+        mask[order[: core_size(k, acs, share)]] = True
+        return fixed_start(mask)(batch, k, generator)
 
     return start
+
+
+def core_size(k: int, acs: int, share: float) -> int:
+    """Rows that are measured first, when `share` of those beyond the ACS block is left: at least one of `k` is left."""
+    return min(acs + round((1 - share) * (k - acs)), k - 1)
 
 
 class OneStepOracle(Policy):
