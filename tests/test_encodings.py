@@ -50,17 +50,22 @@ def test_push_pull_beats_the_mean_on_a_ramp():
     assert error < 0.2 * (ramp - ramp.mean()).abs().mean()
 
 
-def test_ordinal_logits_are_a_discretised_logistic_around_the_interpolation():
+def test_ordinal_logits_are_a_discrete_gaussian_around_the_interpolation():
     encoding = Ordinal(1, 8)
     y = torch.full((1, 1, 4, 4), 6)
     y[..., 1, 1] = 0
     features = encoding.encode(y)
-    log_probs = encoding.logits(torch.zeros(1, encoding.outputs, 4, 4), features).log_softmax(-1)[0, 0, 1, 1]
-    levels, half = torch.linspace(-1, 1, 8), 1 / 7
-    centre = levels[5]
-    mass = torch.sigmoid((levels + half - centre) / (2 * half)) - torch.sigmoid((levels - half - centre) / (2 * half))
-    assert torch.allclose(log_probs.exp(), mass / mass.sum(), atol=1e-5)
-    assert int(log_probs.argmax()) == 5
+    raw = torch.zeros(1, encoding.outputs, 4, 4)
+
+    def expected(centre: float, scale: float) -> torch.Tensor:
+        return torch.softmax(-(((torch.arange(8) - centre) / (2 * scale)) ** 2), dim=0)
+
+    found = encoding.logits(raw, features).softmax(-1)[0, 0, 1, 1]
+    assert torch.allclose(found, expected(5, 1), atol=1e-5)
+    raw[0, 0], raw[0, 1] = -2 / 7, torch.tensor(0.5).log()  # one level lower, half as wide
+    assert torch.allclose(encoding.logits(raw, features).softmax(-1)[0, 0, 1, 1], expected(4, 0.5), atol=1e-5)
+    raw[0, 2 + 7] = 50.0  # a free logit can say anything
+    assert int(encoding.logits(raw, features)[0, 0, 1, 1].argmax()) == 7
 
 
 @pytest.mark.parametrize("name", ENCODINGS)

@@ -30,6 +30,7 @@ from sensewise.policies import OneShot
 from sensewise.presets import load
 from sensewise.priors import AbsorbingPrior
 from sensewise.sensors import PixelSensor, Side
+from sensewise.tokens import observe
 from sensewise.train_generator import GeneratorSettings, generator_config, train_generator
 from sensewise.training import FitSettings, step_generator
 
@@ -119,12 +120,24 @@ def test_observed_surrogate_is_zero_for_an_empty_mask(prior: AbsorbingPrior, ima
     assert loss(torch.zeros(2, K, dtype=torch.bool), torch.arange(2)).tolist() == [0.0, 0.0]
 
 
-def test_map_adds_up_to_the_loss(prior: AbsorbingPrior, images: Images) -> None:
+@pytest.mark.parametrize("surrogate", ["all", "variance"])
+def test_map_adds_up_to_the_loss(prior: AbsorbingPrior, images: Images, surrogate: Surrogate) -> None:
     x, label = images[slice(0, 4)]
     assert label is not None
     t, mask = torch.full((4,), 700), torch.rand(4, K, generator=torch.Generator().manual_seed(0)) < 0.4
-    pixels = entropy_map(prior, x, label, t)(mask, torch.arange(4))
-    torch.testing.assert_close(pixels.sum(1), entropy_loss(prior, x, label, t, "all")(mask, torch.arange(4)))
+    pixels = entropy_map(prior, x, label, t, surrogate)(mask, torch.arange(4))
+    torch.testing.assert_close(pixels.sum(1), entropy_loss(prior, x, label, t, surrogate)(mask, torch.arange(4)))
+
+
+def test_variance_surrogate_is_what_the_posterior_mean_is_expected_to_get_wrong(
+    prior: AbsorbingPrior, images: Images
+) -> None:
+    x, label = images[slice(0, 4)]
+    assert label is not None
+    t, mask = torch.full((4,), 700), torch.rand(4, K, generator=torch.Generator().manual_seed(0)) < 0.4
+    bright = prior(observe(x, mask), label, t).exp()[..., 1]  # two levels, 0 and 1
+    expected = (bright * (1 - bright)).mean(dim=(1, 2, 3))
+    torch.testing.assert_close(entropy_loss(prior, x, label, t, "variance")(mask, torch.arange(4)), expected)
 
 
 def test_reach_over_the_whole_image_is_plain_disarm(prior: AbsorbingPrior, images: Images) -> None:
@@ -158,7 +171,13 @@ def test_disarm_through_the_prior_agrees_with_flips(prior: AbsorbingPrior, image
 
 
 @pytest.mark.parametrize(
-    "settings", [GeneratorLoss(), GeneratorLoss(reach=2, relative=True), GeneratorLoss("observed")]
+    "settings",
+    [
+        GeneratorLoss(),
+        GeneratorLoss(reach=2, relative=True),
+        GeneratorLoss("observed"),
+        GeneratorLoss("variance", reach=2, relative=True),
+    ],
 )
 def test_objective_gives_a_finite_loss_and_no_gradient_to_the_prior(
     prior: AbsorbingPrior, images: Images, settings: GeneratorLoss
@@ -186,6 +205,9 @@ def test_validation_reports_learned_random_and_plain_draws(prior: AbsorbingPrior
         for name in (f"entropy_{s}", f"errors_{s}", f"recovery_{s}", f"errors_{s}_random"):
             assert name in values
         assert values[f"bernoulli_density_{s}"] == pytest.approx(s, abs=0.06)
+    assert "psnr_0.1" not in values
+    ordered = GeneratorObjective(model, prior, images, images, GeneratorLoss("variance"), 4).validate(model)
+    assert ordered["psnr_0.7"] > ordered["psnr_0.1"] > 0
 
 
 class HalfKnown(AbsorbingPrior):

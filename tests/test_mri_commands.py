@@ -152,7 +152,13 @@ def test_sequential_results_hold_every_variant_and_the_oracle(results):
     assert {("sequential-value", 1, form, "all") for form in ("plan", "plan-other", "plan-blind")} <= found
     assert ("oracle-one-step", 16, None, "oracle") in found
     assert all(row["density"] == row["budget"] for row in rows)
-    assert set(results["mri-sequential"]["weights"]) >= {"unet-a", "unet-b", "row-prior", "row-value-gain", "row-plan-0.5"}
+    assert set(results["mri-sequential"]["weights"]) >= {
+        "unet-a",
+        "unet-b",
+        "row-prior",
+        "row-value-gain",
+        "row-plan-0.5",
+    }
 
 
 def test_report_draws_every_figure(folder, results):
@@ -192,7 +198,15 @@ def test_acquire_says_what_is_wrong(folder):
 
 def test_shipped_copies_load_like_runs(folder, monkeypatch):
     names = models.ship("toy.toml", folder / "assets" / "mri")
-    expected = {"unet-a", "unet-b", "row-prior", "row-value-rollout", "row-plan-0.25", "static-search-0.25", "loupe-0.5"}
+    expected = {
+        "unet-a",
+        "unet-b",
+        "row-prior",
+        "row-value-rollout",
+        "row-plan-0.25",
+        "static-search-0.25",
+        "loupe-0.5",
+    }
     assert expected <= set(names)
     monkeypatch.setattr(models, "ASSETS", folder / "assets")
     monkeypatch.setattr(models, "RUNS", folder / "none")

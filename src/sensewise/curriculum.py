@@ -17,7 +17,7 @@ from sensewise.diffusion import AbsorbingProcess, cross_entropy
 from sensewise.errors import ConfigError
 from sensewise.metrics import errors, psnr
 from sensewise.policies import Greedy, Score
-from sensewise.priors import UNKNOWN, Prior
+from sensewise.priors import UNKNOWN, AbsorbingPrior, Prior
 from sensewise.reconstruct import Argmax, PosteriorMean
 from sensewise.sensors import PixelSensor, Side
 from sensewise.tokens import MASK, dequantize, observe, site_mask
@@ -145,11 +145,11 @@ class PriorObjective(Objective):
         batch_size: over all processes.
     """
 
-    model: Prior
+    model: AbsorbingPrior
     forward_methods = ("predict",)
 
     def __init__(
-        self, prior: Prior, train: Images, validation: Images, curriculum: Curriculum, batch_size: int
+        self, prior: AbsorbingPrior, train: Images, validation: Images, curriculum: Curriculum, batch_size: int
     ) -> None:
         self.model = prior
         self.train, self.validation, self.curriculum = train, validation, curriculum
@@ -194,6 +194,9 @@ class PriorObjective(Objective):
     def _scores(self, log_probs: Tensor) -> Tensor:
         measure = information.entropy if self.curriculum.score == "entropy" else information.variance
         return information.per_pixel(measure(log_probs))
+
+    def compile(self) -> None:
+        self.model.network.compile()  # `predict` calls the network; the prior's own `forward` is for inference
 
     def validate(self, model: Prior) -> dict[str, float]:
         """On fixed masks: nats per image of random masks, then how well greedy acquisition in 16 steps does.

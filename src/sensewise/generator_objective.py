@@ -18,15 +18,18 @@ from sensewise.data.images import Images
 from sensewise.errors import ConfigError, DataError
 from sensewise.estimators import Loss, antithetic_pair, disarm, straight_through
 from sensewise.generator import MaskGenerator
-from sensewise.metrics import errors, foreground_recovery
+from sensewise.metrics import errors, foreground_recovery, psnr
 from sensewise.networks import UNet
 from sensewise.priors import UNKNOWN, AbsorbingPrior
-from sensewise.tokens import observe, site_mask, summary
+from sensewise.reconstruct import PosteriorMean
+from sensewise.sensors import Side
+from sensewise.tokens import dequantize, observe, site_mask, summary
 from sensewise.training import Objective
 
-Surrogate = Literal["all", "all-raw", "observed"]
+Surrogate = Literal["all", "all-raw", "observed", "variance"]
 Estimator = Literal["disarm", "straight-through"]
 BUDGETS = (0.1, 0.3, 0.5, 0.7)
+MEASURES = {"all": information.entropy, "variance": information.variance}  # surrogates that are a sum over pixels
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,8 @@ class GeneratorLoss:
 
     Attributes:
         surrogate: the mean entropy over "all" pixels with observed ones certain; over all pixels as the network says it
-            ("all-raw", the paper's form); or over the "observed" pixels alone, which degenerates.
+            ("all-raw", the paper's form); over the "observed" pixels alone, which degenerates; or, for ordered
+            levels, the mean "variance" of the intensity over all pixels, which is what the posterior mean gets wrong.
         estimator: of the gradient.
         sparsity: $\\lambda$, the weight of the squared distance from the budget.
         min_budget: the smallest budget $s$ of a training image.
@@ -43,7 +47,7 @@ class GeneratorLoss:
         budget_power: budgets are `min + (max - min) u ** budget_power`, u uniform; above 1 there are more small ones.
         reach: 0 lets the entropy of the whole image decide on every pixel: the unbiased DisARM. Above 0, a pixel is
             judged by the entropy within `reach` pixels of it: what lies further away is mostly noise, so the
-            variance falls by an order of magnitude for a small bias (for the surrogate "all" only).
+            variance falls by an order of magnitude for a small bias (for the surrogates "all" and "variance").
         relative: divide the loss of each image by the entropy that a random mask of its budget leaves, so that large
             budgets, which leave little, are learned as well. The divisor depends on the budget alone.
         temperature: of the straight-through estimator.
@@ -66,7 +70,7 @@ class GeneratorLoss:
             raise ConfigError(
                 f"0 < min_budget <= max_budget < 1 is needed, got {self.min_budget} and {self.max_budget}"
             )
-        if self.reach < 0 or (self.reach and self.surrogate != "all"):
+        if self.reach < 0 or (self.reach and self.surrogate not in MEASURES):
             raise ConfigError(f"reach must be at least 0, and 0 for surrogate {self.surrogate!r}, got {self.reach}")
         for name in ("budget_power", "temperature"):
             if getattr(self, name) <= 0:
@@ -90,20 +94,20 @@ def entropy_loss(prior: AbsorbingPrior, x: Tensor, label: Tensor, t: Tensor, sur
     @torch.no_grad()
     def loss(mask: Tensor, index: Tensor) -> Tensor:
         y = observe(x[index], mask)
-        if surrogate == "all":
-            return information.whole_image(prior(y, label[index], t[index]))
+        if surrogate in MEASURES:
+            return MEASURES[surrogate](prior(y, label[index], t[index])).mean(dim=(1, 2, 3))
         raw = prior.predict(y, label[index], t[index])
         return information.whole_image(raw) if surrogate == "all-raw" else information.observed_pixels(raw, mask)
 
     return loss
 
 
-def entropy_map(prior: AbsorbingPrior, x: Tensor, label: Tensor, t: Tensor) -> Loss:
-    """The surrogate "all" pixel by pixel: masks and images to `(M, K)`, which add up to `entropy_loss`."""
+def entropy_map(prior: AbsorbingPrior, x: Tensor, label: Tensor, t: Tensor, surrogate: Surrogate = "all") -> Loss:
+    """A surrogate of `MEASURES` pixel by pixel: masks and images to `(M, K)`, which add up to `entropy_loss`."""
 
     @torch.no_grad()
     def loss(mask: Tensor, index: Tensor) -> Tensor:
-        sites = information.entropy(prior(observe(x[index], mask), label[index], t[index]))
+        sites = MEASURES[surrogate](prior(observe(x[index], mask), label[index], t[index]))
         return information.per_pixel(sites) / x[0].numel()
 
     return loss
@@ -195,6 +199,8 @@ class GeneratorObjective(Objective):
             )
         if settings.estimator == "straight-through" and not isinstance(prior.network, UNet):
             raise ConfigError("straight-through needs a prior whose network takes relaxed states: a unet")
+        if settings.estimator == "straight-through" and settings.surrogate == "variance":
+            raise ConfigError("straight-through goes with the entropy surrogates, not with the variance")
         self.model, self.prior = generator, prior.eval().requires_grad_(False)
         self.train, self.held_out, self.settings = train, validation.first(held_out), settings
         self.batch_size = batch_size
@@ -202,14 +208,20 @@ class GeneratorObjective(Objective):
         self.reference = self._reference() if settings.relative else None
 
     def _reference(self) -> Tensor:
-        """The entropy that random masks leave at budgets 0, 0.05, ..., 1 on held-out images, with shape `(21,)`."""
+        """What random masks leave of the surrogate at budgets 0, 0.05, ..., 1 on held-out images, `(21,)`."""
         x, label = self._known(*self.held_out.first(128)[slice(None)])
         found = []
         for s in torch.linspace(0, 1, 21):
             t = self.prior.process.timestep_for(s).expand(len(x))
             mask = torch.rand(len(x), x[0, 0].numel(), generator=torch.Generator().manual_seed(0)) < s
-            found.append(entropy_loss(self.prior, x, label, t, "all")(mask, torch.arange(len(x))).mean())
-        return torch.stack(found).clamp(min=1e-4)
+            left = entropy_loss(self.prior, x, label, t, self._summed)(mask, torch.arange(len(x)))
+            found.append(left.mean())
+        return torch.stack(found).clamp(min=found[0].item() * 1e-3)
+
+    @property
+    def _summed(self) -> Surrogate:
+        """What random masks are measured by: the variance where it is the surrogate, else the entropy."""
+        return "variance" if self.settings.surrogate == "variance" else "all"
 
     def _known(self, x: Tensor, label: Tensor | None) -> tuple[Tensor, Tensor]:
         return x, torch.full((len(x),), UNKNOWN) if label is None else label
@@ -235,7 +247,7 @@ class GeneratorObjective(Objective):
         settings = self.settings
         if settings.estimator == "disarm":
             loss = (
-                entropy_map(self.prior, x, label, t)
+                entropy_map(self.prior, x, label, t, settings.surrogate)
                 if settings.reach
                 else entropy_loss(self.prior, x, label, t, settings.surrogate)
             )
@@ -249,7 +261,10 @@ class GeneratorObjective(Objective):
         return (weight * (entropy + settings.sparsity * density_penalty(logits, budget))).mean()
 
     def validate(self, model: MaskGenerator) -> dict[str, float]:
-        """Masks on budget at fixed budgets: entropy, errors and recovery; and the density of a plain Bernoulli draw."""
+        """Masks on budget at fixed budgets: how well they do, and the density of a plain Bernoulli draw.
+
+        That is entropy, errors and recovery, and the PSNR of the posterior mean where the surrogate is the variance.
+        """
         x, label = self.held_out[slice(None)]
         seen = summary(x, self.prior.num_states)
         values: dict[str, float] = {}
@@ -273,8 +288,12 @@ class GeneratorObjective(Objective):
             lambda log_probs: torch.stack([log_probs.argmax(-1) + 1.0, information.entropy(log_probs)], 1), y, label
         )
         x_hat = read[:, 0].long()
-        return {
+        found = {
             f"entropy_{name}": read[:, 1].mean().item(),
             f"errors_{name}": errors(x_hat, x).mean().item(),
             f"recovery_{name}": foreground_recovery(x_hat, x).nanmean().item(),
         }
+        if self.settings.surrogate == "variance":
+            mean = PosteriorMean(self.prior)(y, mask, Side(label=label))
+            found[f"psnr_{name}"] = psnr(mean, dequantize(x, self.prior.num_states)).mean().item()
+        return found

@@ -134,7 +134,8 @@ class AbsorbingPrior(Prior):
             survival = self.process.survival(t)
         label = torch.where(label == UNKNOWN, self.num_labels or 0, label)
         seen = y if self.mask_state else torch.where(y == BLACK, MASK, y)
-        return F.log_softmax(self.network(seen, label, survival), dim=-1)
+        by_state = self.network(seen, label, survival).movedim(-1, 2)  # (B, C, N, H, W): contiguous in most networks
+        return F.log_softmax(by_state, dim=2).movedim(2, -1)  # (B, C, H, W, N)
 
 
 class EmpiricalPrior(Prior):

@@ -89,6 +89,10 @@ class Objective(ABC):
         """Take back what `state` gave; nothing by default."""
         return
 
+    def compile(self) -> None:
+        """Fuse what the model computes into fewer loops: faster after a minute or two, the same up to rounding."""
+        self.model.compile()
+
     def settled(self) -> bool:
         """Whether the run may end before its last step; asked after every look at the held-out images."""
         return False
@@ -139,6 +143,7 @@ class How(TypedDict, total=False):
         num_nodes: machines.
         strategy: how Fabric spreads a step over processes: "ddp".
         precision: Fabric's, such as "32-true" or "bf16-mixed".
+        compile: let PyTorch compile the network, which needs a C++ compiler.
     """
 
     resume: bool
@@ -148,6 +153,7 @@ class How(TypedDict, total=False):
     num_nodes: int
     strategy: str
     precision: str
+    compile: bool
 
 
 def step_generator(seed: int, step: int) -> Generator:
@@ -326,6 +332,8 @@ def fit(objective: Objective, settings: FitSettings, config: dict[str, Any], fol
         first_only(fabric, begin)
         if not fabric.is_global_zero:
             run.follow(how.get("resume", False))
+        if how.get("compile"):
+            objective.compile()
         with lost_processes(fabric, folder):
             return _fit(run, fabric, how.get("max_minutes"), how.get("console"))
 

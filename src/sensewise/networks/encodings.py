@@ -51,12 +51,11 @@ class OneHot(Encoding):
 
 
 class Ordinal(Encoding):
-    r"""States are ordered levels: intensities in, a discretised logistic around an interpolation out.
+    r"""States are ordered levels: intensities in, a discrete Gaussian around an interpolation out.
 
     The input holds the observed intensities, the mask and a push-pull interpolation $g$ of what is observed. A site's
-    logits are $\log\left(\sigma\left(\frac{v_k + h - \mu}{b}\right) - \sigma\left(\frac{v_k - h - \mu}{b}\right)\right)
-    + r_k$ with $\mu = g + \delta$, levels $v_k$ half a step $h$ wide on either side, and the raw outputs
-    $\delta, \log b, r_k$. With all of them zero the prediction is the interpolation itself.
+    logits are $r_k - \left(\frac{v_k - \mu}{2 b}\right)^2$ with $\mu = g + \delta$, levels $v_k$, and the raw outputs
+    $\delta, \log b, r_k$, b in units of a level. With all of them zero the prediction is centred on the interpolation.
     """
 
     def __init__(self, channels: int, num_states: int) -> None:
@@ -70,16 +69,12 @@ class Ordinal(Encoding):
 
     def logits(self, raw: Tensor, features: Tensor) -> Tensor:
         batch, _, height, width = raw.shape
-        raw = raw.view(batch, self.channels, self.num_states + 2, height, width).movedim(2, -1)
-        shift, log_scale, free = raw[..., :1], raw[..., 1:2], raw[..., 2:]
-        centre = features[:, -self.channels :].unsqueeze(-1) + shift  # (B, C, H, W, 1)
-        levels = torch.linspace(-1, 1, self.num_states, device=raw.device)
-        half = 1 / (self.num_states - 1)
-        rate = torch.exp(-log_scale.clamp(-6, 4)) / (2 * half)  # b = one level, at the start
-        upper, lower = (levels + half - centre) * rate, (levels - half - centre) * rate
-        # log(sigmoid(u) - sigmoid(l)) = logsigmoid(u) + logsigmoid(-l) + log(1 - exp(l - u)); the last term is the
-        # same for all levels, and a softmax follows.
-        return F.logsigmoid(upper) + F.logsigmoid(-lower) + free
+        raw = raw.view(batch, self.channels, self.num_states + 2, height, width)
+        shift, log_scale, free = raw[:, :, :1], raw[:, :, 1:2], raw[:, :, 2:]
+        centre = features[:, -self.channels :].unsqueeze(2) + shift  # (B, C, 1, H, W)
+        levels = torch.linspace(-1, 1, self.num_states, device=raw.device).view(-1, 1, 1)
+        rate = torch.exp(-log_scale.clamp(-6, 4)) * ((self.num_states - 1) / 4)  # b = one level, at the start
+        return (free - ((levels - centre) * rate).square()).movedim(2, -1)  # (B, C, H, W, N)
 
 
 ENCODINGS: dict[str, type[Encoding]] = {"one-hot": OneHot, "ordinal": Ordinal}
