@@ -209,5 +209,5 @@ def test_a_fit_overwrites_nothing_and_resumes_only_itself(tmp_path):
 
 @pytest.mark.parametrize("changes", [{"tries": 1}, {"epochs": 0}, {"share": 0.0}, {"fade": 1.5}, {"ridge": 0.0}])
 def test_impossible_settings(changes):
-    with pytest.raises(ConfigError, match="needed|at least"):
+    with pytest.raises(ConfigError, match=r"needed|at least"):
         PlanSettings(**changes)
