@@ -9,7 +9,8 @@ conjugate symmetric) repeat each other. $z_{sj}$ says how much more energy than 
 around row j or around its mirror row, through windows of several widths: what adapts the plan to the slice. It needs
 nothing but measured rows and a few hundred numbers, so a scanner can plan in a millisecond, without the network.
 
-The plan is the best mask under this form that single swaps of rows lead to. `train_plan` fits the coefficients.
+The plan is what single swaps of rows lead to from the static mask, the best one for all slices together, as long as
+each promises enough. `train_plan` fits the coefficients.
 """
 
 import torch
@@ -26,6 +27,7 @@ LAGS = range(1, 9)  # rows apart
 MIRROR_LAGS = range(-3, 4)  # rows from the mirror row
 WINDOWS = ((1.5, False), (5.0, False), (15.0, False), (2.0, True), (6.0, True))  # width in rows, around the mirror row?
 PRIOR_WEIGHT = 0.3  # of "nothing unusual": a row far from everything measured is not judged by it
+MARGIN = 0.005  # of the log error that a swap must promise before a plan leaves the static mask: coefficients are noisy
 
 
 def zones(rows: int) -> Tensor:
@@ -81,7 +83,7 @@ def log_energy(y: Tensor, acs: int) -> Tensor:
     return (energy / block + 1e-12).log()
 
 
-def improve(worth: Tensor, overlap: Tensor, mask: Tensor, fixed: Tensor) -> Tensor:
+def improve(worth: Tensor, overlap: Tensor, mask: Tensor, fixed: Tensor, margin: float = 1e-6) -> Tensor:
     """Masks of the same size with the lowest predicted error that swaps of one row for another lead to.
 
     Args:
@@ -89,6 +91,7 @@ def improve(worth: Tensor, overlap: Tensor, mask: Tensor, fixed: Tensor) -> Tens
         overlap: quadratic part, symmetric with a diagonal of 0, with shape `(rows, rows)`.
         mask: where to start, with shape `(B, rows)`.
         fixed: rows that stay, with shape `(B, rows)`.
+        margin: what a swap has to promise.
     """
     mask, rows = mask.clone(), mask.shape[1]
     for _ in range(4 * rows):
@@ -96,7 +99,7 @@ def improve(worth: Tensor, overlap: Tensor, mask: Tensor, fixed: Tensor) -> Tens
         change = slope.unsqueeze(1) - slope.unsqueeze(2) - 2 * overlap  # (B, drop, add)
         stays = (~mask | fixed).unsqueeze(2) | mask.unsqueeze(1)
         best, pair = change.masked_fill(stays, torch.inf).flatten(1).min(1)
-        moved = (best < -1e-6).nonzero()[:, 0]
+        moved = (best < -margin).nonzero()[:, 0]
         if not len(moved):
             break
         mask[moved, pair[moved] // rows] = False
@@ -159,7 +162,7 @@ class RowPlan(nn.Module):
     def plan(self, worth: Tensor, mask: Tensor) -> Tensor:
         """The rows of the budget, `(B, rows)`: the measured ones and the best others, from the static mask on."""
         start = top_k(4.0 * mask.float() + 2.0 * self.static.float() - torch.sigmoid(worth), self.k)
-        return improve(worth, self.overlap, start, mask)
+        return improve(worth, self.overlap, start, mask, MARGIN)
 
 
 class PlannedRows(Policy):

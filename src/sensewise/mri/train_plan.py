@@ -2,8 +2,9 @@
 
 A step takes some slices, tries a few masks on each, and adds them to the normal equations of a ridge regression of the
 log error; what differs between slices drops out, because only masks of the same slice are compared. After every epoch
-the equations are solved and the next masks are those of the new plan with some rows swapped; old equations fade. The
-rows measured first, the core, are chosen anew in the first half of the epochs, then kept.
+the equations are solved and the next masks are those of the new plan with some rows swapped; old equations fade. Which
+static mask and which coefficients are kept is decided on held-out training slices. The rows measured first, the core,
+are the most valuable ones of the static mask.
 """
 
 import dataclasses
@@ -29,6 +30,7 @@ from sensewise.training import begin_run, step_generator, stop_signal, trim_log
 
 LOOK = 64  # slices of a look at held-out slices
 SAVE_EVERY = 10  # steps between two checkpoints
+STARTS = 32  # random masks that the search for the static mask starts from
 
 
 @dataclass(frozen=True)
@@ -48,12 +50,12 @@ class PlanSettings:
         seed: of the masks.
     """
 
-    epochs: int = 8
+    epochs: int = 6
     batch_size: int = 32
     tries: int = 4
     swaps: int = 8
     share: float = 0.5
-    fade: float = 0.7
+    fade: float = 0.85
     ridge: float = 1.0
     ridge_slopes: float = 3.0
     sigma: float = 0.5
@@ -85,11 +87,13 @@ class PlanFit:
         plan: what is fitted.
         network: reconstructor A, frozen.
         train: slices to learn from.
+        val: slices that decide which masks and coefficients are kept.
         settings: how many masks, how they are drawn.
     """
 
-    def __init__(self, plan: RowPlan, network: nn.Module, train: Slices, settings: PlanSettings) -> None:
+    def __init__(self, plan: RowPlan, network: nn.Module, train: Slices, val: Slices, settings: PlanSettings) -> None:
         self.plan, self.network, self.kspace, self.settings = plan, network, train.kspace, settings
+        self.val = val.kspace[:LOOK]
         energy = log_energy(self.kspace, plan.acs)
         plan.usual, plan.spread = energy.mean(0), energy.std(0).clamp(min=1e-3)
         self.free = (~acs_rows(plan.rows, plan.acs)).nonzero()[:, 0]
@@ -99,6 +103,7 @@ class PlanFit:
         self.gram, self.moment = torch.zeros(terms, terms, dtype=torch.float64), torch.zeros(terms, dtype=torch.float64)
         self.step = 0
         self.best = {"plan": torch.inf, "static": torch.inf}
+        self.proposal = plan.static.clone()  # the static mask of the latest coefficients, good or not
         self.kept = {name: tensor.clone() for name, tensor in plan.state_dict().items()}
 
     @property
@@ -119,17 +124,18 @@ class PlanFit:
         return self.plan.unusual(keep_rows(kspace, core), core)
 
     def _masks(self, unusual: Tensor, generator: Generator) -> Tensor:
-        """Masks to try on each slice, `(B, tries, rows)`: random at first, then swaps of both kinds of plan."""
+        """Masks to try on each slice, `(B, tries, rows)`: random at first, then swaps of plan and proposal in turn."""
         s, plan, batch = self.settings, self.plan, len(unusual)
         if self.step < self.steps_per_epoch:
-            drawn = row_masks.draw("acs-variable-density", batch * s.tries, plan.rows, plan.k, plan.acs, generator)
+            count = batch * s.tries
+            drawn = row_masks.draw("acs-variable-density", count, plan.rows, plan.k, plan.acs, generator)
             return drawn.view(batch, s.tries, -1)
         own = plan.plan(plan.worth_in(unusual), plan.core.expand(batch, -1))
-        both = torch.stack([own, plan.static.expand(batch, -1)], dim=1).repeat(1, -(-s.tries // 2), 1)[:, : s.tries]
+        both = torch.stack([own, self.proposal.expand(batch, -1)], dim=1).repeat(1, -(-s.tries // 2), 1)[:, : s.tries]
         return swap_some(both.flatten(0, 1), plan.acs, s.swaps, s.sigma, generator).view(batch, s.tries, -1)
 
-    def advance(self) -> None:
-        """One step; at the end of an epoch, solve and plan anew."""
+    def advance(self) -> dict[str, float]:
+        """One step; at the end of an epoch solve, plan anew and look: A's NMSE on held-out slices by kind of mask."""
         s, (epoch, place) = self.settings, divmod(self.step, self.steps_per_epoch)
         order = torch.randperm(len(self.kspace), generator=step_generator(s.seed, -1 - epoch))
         kspace = self.kspace[order[place * s.batch_size : (place + 1) * s.batch_size]]
@@ -143,37 +149,16 @@ class PlanFit:
         self.gram += x.T @ x
         self.moment += x.T @ y
         self.step += 1
-        if place == self.steps_per_epoch - 1:
-            self.gram, self.moment = s.fade * self.gram, s.fade * self.moment
-            core = self.plan.core
-            self.solve(self.step <= self.steps // 2)
-            if not torch.equal(core, self.plan.core):  # what is unusual around a row means something else now
-                for part in (self.gram, self.gram.T, self.moment):
-                    part[self.shared :] = 0.0
+        if self.step % self.steps_per_epoch:
+            return {}
+        self._solve()
+        self.gram, self.moment = s.fade * self.gram, s.fade * self.moment
+        return self._look()
 
     def _coefficients(self, count: int) -> Tensor:
         ridge = torch.full((count,), self.settings.ridge, dtype=torch.float64)
         ridge[self.shared :] = self.settings.ridge_slopes
         return torch.linalg.solve(self.gram[:count, :count] + torch.diag(ridge), self.moment[:count]).float()
-
-    def solve(self, new_core: bool) -> None:
-        """The static mask from what all slices share, then the coefficients with what adapts to the slice."""
-        plan = self.plan
-        acs = acs_rows(plan.rows, plan.acs)
-        worth, overlap, _ = self._parts(self._coefficients(self.shared))
-        starts = row_masks.draw(
-            "acs-variable-density", 32, plan.rows, plan.k, plan.acs, torch.Generator().manual_seed(self.settings.seed)
-        )
-        starts = torch.cat([plan.static.unsqueeze(0), starts]) if int(plan.static.sum()) == plan.k else starts
-        found = improve(worth.expand(len(starts), -1), overlap, starts, acs.expand(len(starts), -1))
-        predicted = found.float() @ worth + ((found.float() @ overlap) * found).sum(1)
-        plan.static = found[predicted.argmin()]
-        plan.worth, plan.overlap, plan.slopes = self._parts(self._coefficients(len(self.moment)))
-        if new_core:
-            slope = worth + 2 * plan.static.float() @ overlap
-            kept = core_size(plan.k, plan.acs, self.settings.share)
-            rank = torch.where(acs, -torch.inf, slope).masked_fill(~plan.static, torch.inf).argsort()
-            plan.core = torch.zeros_like(acs).index_fill(0, rank[:kept], True)
 
     def _parts(self, coefficients: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         plan, count = self.plan, len(self.free)
@@ -181,21 +166,51 @@ class PlanFit:
         slopes = coefficients[self.shared :].view(-1, ZONES) @ self.zones.T  # (windows, rows), empty without
         return worth, overlap_matrix(coefficients[count : self.shared], plan.rows), slopes
 
-    def keep(self, found: dict[str, float]) -> None:
-        """Keep the coefficients and the static mask of the epoch that did best on held-out training slices.
+    def _solve(self) -> None:
+        """The coefficients, and a proposal for the static mask from those that all slices share."""
+        plan = self.plan
+        worth, overlap, _ = self._parts(self._coefficients(self.shared))
+        generator = torch.Generator().manual_seed(self.settings.seed)
+        starts = row_masks.draw("acs-variable-density", STARTS, plan.rows, plan.k, plan.acs, generator)
+        if int(plan.static.sum()) == plan.k:
+            starts = torch.cat([plan.static.unsqueeze(0), starts])
+        block = acs_rows(plan.rows, plan.acs)
+        found = improve(worth.expand(len(starts), -1), overlap, starts, block.expand(len(starts), -1))
+        predicted = found.float() @ worth + ((found.float() @ overlap) * found).sum(1)
+        self.proposal = found[predicted.argmin()]
+        plan.worth, plan.overlap, plan.slopes = self._parts(self._coefficients(len(self.moment)))
 
-        The core has to be final for the coefficients: those of the first half of the epochs are not kept.
-        """
-        state = {name: tensor.clone() for name, tensor in self.plan.state_dict().items()}
+    def _look(self) -> dict[str, float]:
+        """Take the proposal if it is better, and keep the coefficients that did best."""
+        plan, many = self.plan, (len(self.val), -1)
+        found = {"static": self._error(self.proposal.expand(many))}
         if found["static"] < self.best["static"]:
-            self.best["static"], self.kept["static"] = found["static"], state["static"]
-        if found["plan"] < self.best["plan"] and self.step > self.steps // 2:
-            self.best["plan"], self.kept = found["plan"], {**state, "static": self.kept["static"]}
+            self.best["static"], plan.static = found["static"], self.proposal.clone()
+            plan.core = self._core(plan.static)
+        unusual = self._unusual(self.val)
+        for name, shift in (("plan", 0), ("another's", len(self.val) // 2)):
+            seen = unusual.roll(shift, 0)  # another slice's energies: a control
+            found[name] = self._error(plan.plan(plan.worth_in(seen), plan.core.expand(many)))
+        if found["plan"] < self.best["plan"]:
+            self.best["plan"] = found["plan"]
+            self.kept = {name: tensor.clone() for name, tensor in plan.state_dict().items()}
+        return found
+
+    def _error(self, mask: Tensor) -> float:
+        return slice_errors(self.network, self.val, mask).mean().item()
+
+    def _core(self, mask: Tensor) -> Tensor:
+        """The ACS block and the most valuable other rows of a mask `(rows,)`."""
+        plan = self.plan
+        slope = plan.worth + 2 * mask.float() @ plan.overlap
+        slope = slope.masked_fill(~mask, torch.inf).masked_fill(acs_rows(plan.rows, plan.acs), -torch.inf)
+        kept = slope.argsort()[: core_size(plan.k, plan.acs, self.settings.share)]
+        return torch.zeros_like(mask).index_fill(0, kept, True)
 
     def save(self, path: Path, seconds: float) -> None:
         tensors = {f"plan.{name}": tensor for name, tensor in self.plan.state_dict().items()}
         tensors |= {f"kept.{name}": tensor for name, tensor in self.kept.items()}
-        tensors |= {"gram": self.gram, "moment": self.moment}
+        tensors |= {"gram": self.gram, "moment": self.moment, "proposal": self.proposal}
         numbers = {"step": self.step, "seconds": seconds, **self.best}
         write_tensors(path, tensors, {name: str(value) for name, value in numbers.items()})
 
@@ -204,22 +219,9 @@ class PlanFit:
         tensors, metadata = read_tensors(path)
         self.plan.load_state_dict({name[5:]: t for name, t in tensors.items() if name.startswith("plan.")})
         self.kept = {name[5:]: t for name, t in tensors.items() if name.startswith("kept.")}
-        self.gram, self.moment, self.step = tensors["gram"], tensors["moment"], int(metadata["step"])
-        self.best = {name: float(metadata[name]) for name in self.best}
+        self.gram, self.moment, self.proposal = tensors["gram"], tensors["moment"], tensors["proposal"]
+        self.step, self.best = int(metadata["step"]), {name: float(metadata[name]) for name in self.best}
         return float(metadata["seconds"])
-
-
-def look(plan: RowPlan, network: nn.Module, val: Slices) -> dict[str, float]:
-    """A's NMSE on held-out training slices: of the plan in one step, with another slice's energies, and static."""
-    kspace = val.kspace[:LOOK]
-    core = plan.core.expand(len(kspace), -1)
-    unusual = plan.unusual(keep_rows(kspace, core), core)
-    masks = {
-        "plan": plan.plan(plan.worth_in(unusual), core),
-        "another's": plan.plan(plan.worth_in(unusual.roll(len(kspace) // 2, 0)), core),
-        "static": plan.static.expand(len(kspace), -1),
-    }
-    return {name: slice_errors(network, kspace, mask).mean().item() for name, mask in masks.items()}
 
 
 def train_plan(
@@ -246,7 +248,7 @@ def train_plan(
         "training": dataclasses.asdict(settings),
     }
     plan, console = RowPlan(rows, acs, k), console or Console(stderr=True)
-    fit, checkpoint = PlanFit(plan, network, train, settings), folder / "checkpoint.safetensors"
+    fit, checkpoint = PlanFit(plan, network, train, val, settings), folder / "checkpoint.safetensors"
     log = folder / "log.jsonl"
     with locked(folder / ".lock"), stop_signal() as stop, Progress(console=console) as progress:
         begin_run(folder, config, resume)
@@ -255,12 +257,10 @@ def train_plan(
         begun = time.monotonic()
         bar = progress.add_task(folder.name, total=fit.steps, completed=fit.step)
         while fit.step < fit.steps:
-            fit.advance()
+            values = fit.advance()
             progress.update(bar, completed=fit.step)
             seconds = time.monotonic() - begun
-            if fit.step % fit.steps_per_epoch == 0:
-                values = look(plan, network, val)
-                fit.keep(values)
+            if values:
                 append_json(log, {"step": fit.step, "seconds": round(before + seconds, 1), **values})
                 shown = "NMSE " + " ".join(f"{name} {value:.6f}" for name, value in values.items())
                 left = (fit.steps - fit.step) * (before + seconds) / fit.step / 60
