@@ -163,6 +163,14 @@ def test_the_fit_finds_what_all_slices_share_and_what_each_has_of_its_own():
     assert found["plan"] < 0.97 * found["another's"]
 
 
+def test_only_masks_of_one_slice_are_compared():
+    fit = PlanFit(RowPlan(ROWS, ACS, K), ZeroFilling(), slices(), slices(4), PlanSettings(batch_size=16, tries=3))
+    fit.advance()
+    rows = len(fit.free)
+    assert fit.gram.diagonal()[:rows].sum() > 1
+    assert fit.gram[:, :rows].sum(1).abs().max() < 1e-4  # every mask has the same number of rows: no difference
+
+
 def test_planned_rows_spend_the_exact_budget_core_first():
     plan, _ = fitted()
     kspace = slices(6).kspace
