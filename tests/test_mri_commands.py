@@ -183,6 +183,16 @@ def test_acquire_reads_a_kspace_file(folder, method):
     assert (folder / method / "acquisition.png").is_file()
 
 
+def test_demo_of_the_bundled_knee(folder):
+    printed = sensewise("demo", "--dataset", "knee", "--prior", "toy.toml", "--images", 2, "--out", folder / "demo")
+    assert "judged by U-Net B" in printed
+    results = json.loads((folder / "demo" / "results.json").read_text())
+    assert {"static-search", "sequential-value", "acs-variable-density"} <= {row["method"] for row in results["rows"]}
+    assert "What to measure on knee" in (folder / "demo" / "report.html").read_text()
+    with pytest.raises(DataError, match="holds 1 to 4 knee slices"):
+        sensewise("demo", "--dataset", "knee", "--prior", "toy.toml", "--images", 5)
+
+
 def test_acquire_says_what_is_wrong(folder):
     file = sorted((folder / "data" / "toy" / "val").iterdir())[0]
     with pytest.raises(BudgetError, match="ACS block"):

@@ -1,8 +1,9 @@
 """The command line: each command calls the library; a mistake of the user is one sentence and exit code 2."""
 
 import sys
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from rich.markup import escape
@@ -10,7 +11,6 @@ from rich.markup import escape
 from sensewise import __version__, cli_mri, cli_train
 from sensewise.cli_options import (
     DataFolder,
-    Dataset,
     Devices,
     NumNodes,
     Seed,
@@ -51,29 +51,41 @@ def _root(version: Annotated[bool, typer.Option("--version", help="Show the vers
 
 @app.command()
 def demo(
-    dataset: Dataset = "mnist",
+    dataset: Annotated[str, typer.Option(help="mnist, cifar10, or knee: MR slices, rows of k-space.")] = "mnist",
     images: Annotated[
         int | None,
-        typer.Option(help="How many of the 2,560 bundled digits or 512 photographs.", show_default="256, 32"),
+        typer.Option(
+            help="How many of the 2,560 bundled digits, 512 photographs or 4 slices.", show_default="256, 32, 4"
+        ),
     ] = None,
     prior: Annotated[
-        str | None, typer.Option(help="A bundled prior's name or a run folder.", show_default="bundled")
+        str | None,
+        typer.Option(help="A bundled prior's name or a run folder; for knee, a preset.", show_default="bundled"),
     ] = None,
     folder: Annotated[Path, typer.Option("--out", help="Where results.json and report.html go.")] = Path("runs/demo"),
     seed: Seed = 0,
 ) -> None:
     """Every policy on bundled images: a table here, and a page to open. Needs no data and no network."""
     from sensewise.experiments import demo as experiment
-    from sensewise.report import terminal_table, write_demo, write_evaluation
+    from sensewise.report import terminal_table, write_demo, write_evaluation, write_section
 
+    if dataset not in experiment.COUNTS:
+        raise DataError(f"no data set {dataset!r}: choose one of {', '.join(experiment.COUNTS)}")
     ensure_writable(folder)
     count = experiment.COUNTS[dataset] if images is None else images
-    measure, write, title, metric = {
+    kinds: dict[str, tuple[Any, Any, str, str]] = {
         "mnist": (experiment.run, write_demo, "MNIST, {} test digits", "errors"),
         "cifar10": (experiment.run_cifar10, write_evaluation, "CIFAR-10, {} test photographs", "psnr"),
-    }[dataset]
+        "knee": (
+            experiment.run_knee,
+            partial(write_section, "mri-masks"),
+            "Knee, {} slices, judged by U-Net B",
+            "nmse",
+        ),
+    }
+    measure, write, title, metric = kinds[dataset]
     with progress_bar() as progress:
-        results = measure(count, seed, progress, prior or dataset)
+        results = measure(count, seed, progress, prior or ("cpu" if dataset == "knee" else dataset))
     results.write(folder / "results.json")
     for note in results.notes:
         err.print(note)

@@ -15,7 +15,7 @@ from sensewise.experiments.results import read_arrays, read_results
 from sensewise.figures import film, pixels
 from sensewise.figures.style import data_uri, name_of, save, to_bytes
 from sensewise.report_cifar10 import CIFAR10_SECTIONS
-from sensewise.report_mri import MRI_SECTIONS
+from sensewise.report_mri import JUDGE, MRI_SECTIONS
 from sensewise.report_one_shot import ONE_SHOT_SECTIONS
 from sensewise.tables import STAGES, Rows, Section, number, pick, with_spread
 
@@ -62,7 +62,8 @@ def _exact(metrics: dict[str, dict[str, Any]], column: str) -> str:
 def terminal_table(rows: Rows, title: str, metric: str = "errors") -> Table:
     """Errors per image and exact fraction, or PSNR, the paper's beside ours."""
     rows = [row for row in rows if row["metric"] in (metric, *(["exact"] if metric == "errors" else []))]
-    what = {"errors": "errors per image (images exact)", "psnr": "PSNR in dB"}[metric]
+    rows = [row for row in rows if row.get("reconstructor", JUDGE) == JUDGE]
+    what = {"errors": "errors per image (images exact)", "psnr": "PSNR in dB", "nmse": "NMSE"}[metric]
     caption = what + "; the paper's numbers below ours" * _has_paper(rows)
     table = Table(title=title, caption=caption, title_justify="left")
     table.add_column("method")
@@ -196,6 +197,20 @@ def write_evaluation(path: Path) -> Path:
     return path.with_name("report.html")
 
 
+def write_section(experiment: str, path: Path) -> Path:
+    """`report.html` beside a results file: the section of one experiment as a page of its own."""
+    section = SECTIONS[experiment](path)
+    pictures = {
+        name: data_uri(figure if isinstance(figure, bytes) else to_bytes(figure), name.rsplit(".", 1)[1])
+        for name, (figure, _) in section.figures.items()
+    }
+    template = _environment().get_template("report.html")
+    target = path.with_name("report.html")
+    title = f"What to measure on {section.results['dataset']}"
+    write_text(target, template.render(title=title, sections=[section], pictures=pictures, html_table=html_table))
+    return target
+
+
 def mnist_sequential(path: Path) -> Section:
     """Table closed and Figure closed."""
     results, drawn = read_results(path), _drawings(path)
@@ -291,7 +306,8 @@ def write_report(results: Path, docs: Path, page: Path, readme: Path | None = No
     write_text(docs / "results.md", "\n".join(lines))
     pictures = {name: data_uri(content, name.rsplit(".", 1)[1]) for name, content in contents.items()}
     template = _environment().get_template("report.html")
-    write_text(page, template.render(sections=sections, pictures=pictures, html_table=html_table))
+    title = "Results: ours beside the paper's"
+    write_text(page, template.render(title=title, sections=sections, pictures=pictures, html_table=html_table))
     if readme is not None:
         write_table(readme, by_name)
     return sorted(set(SECTIONS) - set(found))

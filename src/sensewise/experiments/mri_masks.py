@@ -7,7 +7,8 @@ import torch
 from rich.progress import Progress
 from torch import Tensor
 
-from sensewise.experiments.mri_evaluation import RowStrategy, evaluate_rows, heuristics, spend
+from sensewise.data.fastmri import Slices
+from sensewise.experiments.mri_evaluation import Paper, RowStrategy, evaluate_rows, heuristics, spend
 from sensewise.experiments.mri_models import Models, static_strategies
 from sensewise.experiments.results import Results
 from sensewise.metrics import nmse
@@ -50,12 +51,25 @@ def run(preset: str, seeds: Sequence[int], progress: Progress) -> Results:
     """Every mask at every budget on the held-out slices, and two slices to look at."""
     mri = load_settings(preset)
     models = Models(preset, mri)
-    judges = models.judges()
     train, val = mri.load()
-    results = Results("mri-masks", preset, mri.dataset)
-    masks = models.static(train.kspace)
-    sequential = models.by_profile((16,)) + models.planned((16,))[:1]
-    strategies = [*heuristics(), *static_strategies(masks), *models.one_shot(), *sequential]
+    masks = models.energy_oracle(train.kspace) | models.static()
+    learned = models.one_shot() + models.by_profile((16,)) + models.planned((1,))[:1]
+    return measure(models, val, masks, learned, seeds, progress, paper, Results("mri-masks", preset, mri.dataset))
+
+
+def measure(
+    models: Models,
+    val: Slices,
+    masks: dict[str, dict[float, Tensor]],
+    learned: Sequence[RowStrategy],
+    seeds: Sequence[int],
+    progress: Progress,
+    paper: Paper,
+    results: Results,
+) -> Results:
+    """Heuristics, static masks and learned strategies on some slices, with everything that the figures show."""
+    mri, judges = models.mri, models.judges()
+    strategies = [*heuristics(), *static_strategies(masks), *learned]
     results.rows = evaluate_rows(val.kspace, mri.acs, judges, strategies, mri.budgets, seeds, paper, progress)
     results.weights, results.notes = models.weights, models.notes
     results.arrays = {

@@ -55,12 +55,16 @@ class Models:
     def _leave_out(self, method: str, error: CheckpointError) -> None:
         self.notes.append(f"{method} was left out: {error}")
 
-    def static(self, train: Tensor) -> dict[str, dict[float, Tensor]]:
-        """Masks by method and budget: searched, trained, and the rows of highest energy in the training split."""
+    def energy_oracle(self, train: Tensor) -> dict[str, dict[float, Tensor]]:
+        """The rows of highest energy in the training split, by method and budget."""
         energy = row_energy(train)
         counts = {b: count_rows(b, self.mri.rows, self.mri.acs) for b in self.mri.budgets}
-        found = {"energy-oracle": {b: best_rows(energy, k, self.mri.acs) for b, k in counts.items()}}
-        for method in STATIC:
+        return {"energy-oracle": {b: best_rows(energy, k, self.mri.acs) for b, k in counts.items()}}
+
+    def static(self, methods: tuple[str, ...] = STATIC) -> dict[str, dict[float, Tensor]]:
+        """Searched and trained masks by method and budget."""
+        found = {}
+        for method in methods:
             try:
                 paths = {b: find(self.preset, f"{method}-{b:g}", "mask.npy") / "mask.npy" for b in self.mri.budgets}
                 found[method] = {b: load_mask(path, self.mri.rows) for b, path in paths.items()}

@@ -42,10 +42,9 @@ def run(preset: str, seeds: Sequence[int], progress: Progress) -> Results:
     mri = load_settings(preset)
     models = Models(preset, mri)
     judges = models.judges()
-    train, val = mri.load()
+    _, val = mri.load()
     results = Results("mri-sequential", preset, mri.dataset)
-    static = {m: masks for m, masks in models.static(train.kspace).items() if m == "static-search"}
-    base = [*heuristics(("variable-density",)), *static_strategies(static)]
+    base = [*heuristics(("variable-density",)), *static_strategies(models.static(("static-search",)))]
     by_profile, planned = models.by_profile(), models.planned()
     by_value = planned + models.by_value()
     strategies = [*base, *by_profile, *by_value]
