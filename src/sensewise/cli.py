@@ -278,7 +278,9 @@ def acquire(
         Path, typer.Argument(help="A picture, a folder of pictures, digit:N, a k-space file (.h5), or knee:N.")
     ],
     budget: Annotated[str, typer.Option(help="Fraction of the pixels to measure (0.1), or a count (102).")] = "0.1",
-    steps: Annotated[int, typer.Option(help="In how many steps.")] = 16,
+    steps: Annotated[
+        int | None, typer.Option(help="In how many steps.", show_default="16; 1 for rows of k-space")
+    ] = None,
     label: Annotated[int | None, typer.Option(help="The class, if it is known.")] = None,
     prior: Annotated[str, typer.Option(help="A bundled prior's name or a run folder.")] = "mnist",
     folder: Annotated[Path, typer.Option("--out", help="Where the files go.")] = Path("runs/acquire"),
@@ -294,10 +296,14 @@ def acquire(
     if image.suffix in (".h5", ".hdf5") or str(image).startswith("knee:"):
         from sensewise.mri.acquire_kspace import acquire_kspace
 
-        found = acquire_kspace(str(image), parse_budget(budget), steps, method, preset, folder, seed)
+        found = acquire_kspace(
+            str(image), parse_budget(budget), 1 if steps is None else steps, method, preset, folder, seed
+        )
         out.print(found, soft_wrap=True)
         return
-    summary = acquire_image(str(image), parse_budget(budget), steps, label, prior, folder, samples, seed)
+    summary = acquire_image(
+        str(image), parse_budget(budget), 16 if steps is None else steps, label, prior, folder, samples, seed
+    )
     out.print(summary, soft_wrap=True, markup=False)
 
 
