@@ -38,6 +38,7 @@ class Curriculum:
         flip: the fraction of images mirrored left to right.
         on_policy: the fraction of a batch that follows the greedy policy.
         max_budget: the largest budget of a greedy trajectory.
+        budget_power: its budgets are `max_budget u ** budget_power`, u uniform.
         min_steps: the fewest steps of a trajectory.
         max_steps: the most steps of a trajectory.
         probe: the fraction of trajectories that start from a random probe of 20% of their budget.
@@ -53,6 +54,7 @@ class Curriculum:
     flip: float = 0.0
     on_policy: float = 0.0
     max_budget: float = 0.4
+    budget_power: float = 2.0
     min_steps: int = 4
     max_steps: int = 32
     probe: float = 0.25
@@ -66,8 +68,11 @@ class Curriculum:
         for name in ("unknown_label", "flip", "on_policy", "probe"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ConfigError(f"{name} must lie between 0 and 1, got {getattr(self, name)}")
-        if not 0 < self.max_budget < 1:
-            raise ConfigError(f"max_budget must lie between 0 and 1, got {self.max_budget}")
+        if not 0 < self.max_budget < 1 or self.budget_power <= 0:
+            raise ConfigError(
+                f"max_budget must lie between 0 and 1 and budget_power above 0, got {self.max_budget} and "
+                f"{self.budget_power}"
+            )
         if not 1 <= self.min_steps <= self.max_steps:
             raise ConfigError(f"1 <= min_steps <= max_steps is needed, got {self.min_steps} and {self.max_steps}")
 
@@ -106,7 +111,8 @@ class Rollouts:
         """Replace finished trajectories by new ones on the images `fresh` `(B,)`."""
         c, (batch, num_actions) = self.curriculum, self.mask.shape
         ended = self.left < 0
-        total = (torch.rand(batch, generator=generator) ** 2 * c.max_budget * num_actions).long() + c.min_steps
+        share = c.max_budget * torch.rand(batch, generator=generator) ** c.budget_power
+        total = (share * num_actions).long() + c.min_steps
         span = torch.tensor([c.min_steps, c.max_steps]).log()
         drawn = torch.rand(batch, generator=generator) * (span[1] - span[0]) + span[0]
         steps = torch.minimum(drawn.exp().round().long(), total)
