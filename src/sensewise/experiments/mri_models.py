@@ -123,7 +123,7 @@ class Models:
         blind = strategy("plan-blind", lambda budget: FixedRows(plans[budget].static))
         return [*own, other, replace(blind, start=None)]
 
-    def by_value(self, steps: tuple[int, ...] = (4, 16)) -> list[RowStrategy]:
+    def by_value(self, steps: tuple[int, ...] = (16,)) -> list[RowStrategy]:
         """Sequential rows by what a network says they are worth to U-Net A, every form that was trained."""
         network = self.reconstructor("unet-a")
         strategies = []
