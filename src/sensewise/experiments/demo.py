@@ -55,7 +55,7 @@ def run_knee(count: int, seed: int, progress: Progress, preset: str | Path = "cp
         raise DataError(f"the package holds 1 to {len(knee)} knee slices, {count} were asked for")
     results = Results("demo", str(preset), "knee")
     planned = models.planned((1,))[:1]
-    notes = ["U-Nets, masks and plans were trained on brains (brain-t1): a knee is something else, which is the point."]
+    notes = ["U-Nets, masks and plans were trained on brains (brain-t1): none of them has seen a knee."]
     masks, seeds = models.static(("static-search", "loupe")), range(seed, seed + 1)
     mri_masks.measure(models, knee.first(count), masks, planned, seeds, progress, lambda *_: None, results)
     results.notes = notes + results.notes

@@ -192,6 +192,7 @@ def step_by_step(arrays: Arrays, prefix: str, method: str, steps: tuple[int, ...
             top.plot(frequency[~before], scores[r - 1][~before], ".", markersize=2.5, color=_colour(method))
             top.set_title(f"step {r}", fontsize=9)
             top.tick_params(labelsize=7)
+            top.set_xlabel("row (0 is DC)", fontsize=7)
             x_hat = arrays[f"{prefix}/reconstruction"][r].astype(np.float64)
             _still(grid[1, column], x_hat, f"NMSE {_nmse(x_hat, x):.4f}", cmap="gray", vmin=0, vmax=peak)
         grid[0, 0].set_ylabel("score of a row", fontsize=8)
