@@ -88,7 +88,13 @@ def test_number(value, text):
 
 @pytest.mark.parametrize(
     ("mean", "spread", "text"),
-    [(53.51, 0.284, "53.5 ± 0.3"), (0.0395, 0.00513, "0.0395 ± 0.0051"), (13.33, 0.0, "13.3"), (13.33, None, "13.3")],
+    [
+        (53.51, 0.284, "53.5 ± 0.3"),
+        (0.0395, 0.00513, "0.0395 ± 0.0051"),
+        (0.01802, 0.00011, "0.0180 ± 0.0001"),
+        (13.33, 0.0, "13.3"),
+        (13.33, None, "13.3"),
+    ],
 )
 def test_a_spread_has_the_decimals_of_its_mean(mean, spread, text):
     assert with_spread(mean, spread) == text

@@ -94,6 +94,9 @@ def with_spread(mean: float, spread: float | None) -> str:
     if not spread:
         return text
     decimals = len(text.partition(".")[2]) if "e" not in text else 6
+    if 5e-6 <= abs(mean) < 0.1:  # with the zeros that `number` leaves out: 0.0180 ± 0.0001
+        decimals = min(5, 2 - math.floor(math.log10(abs(mean))))
+        text = f"{mean:.{decimals}f}"
     return f"{text} ± {spread:.{decimals}f}"
 
 
