@@ -213,3 +213,20 @@ def test_every_step_has_its_own_randomness():
 def test_impossible_settings_are_refused(wrong):
     with pytest.raises(ConfigError, match=next(iter(wrong))):
         FitSettings(**wrong)
+
+
+def test_a_compiled_run_takes_the_same_steps(train, tmp_path, monkeypatch):
+    compiled, compile_module = [], torch.nn.Module.compile
+
+    def traced(module):  # the whole way but the C++ compiler, which takes minutes
+        compiled.append(type(module).__name__)
+        compile_module(module, backend="eager")
+
+    monkeypatch.setattr(torch.nn.Module, "compile", traced)
+    train("plain")
+    train("compiled", compile=True)
+    assert compiled == ["UNet"]
+    plain, found = weights(tmp_path / "plain"), weights(tmp_path / "compiled")
+    assert plain.keys() == found.keys()
+    for name, tensor in plain.items():
+        torch.testing.assert_close(found[name], tensor, rtol=1e-4, atol=1e-5)
