@@ -48,7 +48,12 @@ _HOW: dict[str, tuple[Any, Any]] = {
     "strategy": (Annotated[str, typer.Option(help="How Fabric spreads a step over processes: ddp.")], "auto"),
     "precision": (Annotated[str, typer.Option(help="Fabric's: 32-true or bf16-mixed.")], "32-true"),
     "compile": (
-        Annotated[bool, typer.Option("--compile", help="Compile the network first: two minutes, then about two thirds of the time per step.")],
+        Annotated[
+            bool,
+            typer.Option(
+                "--compile", help="Compile the network first: two minutes, then about two thirds of the time per step."
+            ),
+        ],
         False,
     ),
 }
