@@ -2,9 +2,10 @@ import pytest
 import torch
 
 from conftest import make_absorbing, seeded
-from sensewise.curriculum import Curriculum, PriorObjective, Rollouts, _lowest, random_masks
+from sensewise.curriculum import Curriculum, PriorObjective, Rollouts, random_masks
 from sensewise.errors import ConfigError
 from sensewise.information import entropy, per_pixel
+from sensewise.masks import lowest
 from sensewise.priors import UNKNOWN
 from sensewise.tokens import MASK
 
@@ -69,8 +70,8 @@ def test_state_round_trip():
 
 def test_lowest():
     values = torch.tensor([[3.0, 1.0, 2.0], [torch.inf, 5.0, torch.inf]])
-    assert _lowest(values, torch.tensor([2, 2])).tolist() == [[False, True, True], [False, True, False]]
-    assert not _lowest(values, torch.tensor([0, 0])).any()
+    assert lowest(values, torch.tensor([2, 2])).tolist() == [[False, True, True], [False, True, False]]
+    assert not lowest(values, torch.tensor([0, 0])).any()
 
 
 @pytest.mark.parametrize(("power", "mean"), [(1.0, 1 / 2), (3.0, 1 / 4), (0.0, 0.63)])

@@ -322,6 +322,12 @@ def test_impossible_losses_are_refused(changes: dict[str, object]) -> None:
         GeneratorLoss(**changes)  # type: ignore[arg-type]
 
 
+def test_straight_through_has_no_variance_surrogate(prior: AbsorbingPrior, images: Images) -> None:
+    settings = GeneratorLoss("variance", "straight-through")
+    with pytest.raises(ConfigError, match="entropy surrogates"):
+        GeneratorObjective(generator(), prior, images, images, settings, 4)
+
+
 def test_mismatched_images_are_refused(prior: AbsorbingPrior, images: Images) -> None:
     with pytest.raises(DataError, match="same shape"):
         GeneratorObjective(MaskGenerator((1, 16, 16), 3), prior, images, images, GeneratorLoss(), 4)

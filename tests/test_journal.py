@@ -4,14 +4,16 @@ import json
 import time
 
 import pytest
+import torch
 from rich.progress import Progress
 
 from sensewise.errors import ConfigError, DataError
 from sensewise.experiments import EXPERIMENTS, journal
 from sensewise.experiments.evaluation import Strategy, evaluate
-from sensewise.experiments.journal import Journal, join, keeping, parse_shard, recall
+from sensewise.experiments.journal import Journal, join, keeping, parse_shard, recall, weights_of
 from sensewise.experiments.results import Results
 from sensewise.experiments.runner import merge_shards, run_experiment
+from sensewise.mri.row_masks import FixedRows
 from sensewise.policies import Greedy, Random
 
 ORIGIN = {"commit": "abc"}
@@ -182,3 +184,11 @@ def test_no_journal_is_left_active(tmp_path):
     with keeping(Journal(tmp_path / "j", ORIGIN)):
         pass
     assert journal._ACTIVE.get() is None
+
+
+def test_another_mask_is_another_measurement():
+    masks = torch.zeros(2, 8, dtype=torch.bool)
+    masks[0, :3] = masks[1, 1:4] = True
+    first, second = (weights_of(FixedRows(mask)) for mask in masks)
+    assert first != second
+    assert first == weights_of(FixedRows(masks[0].clone()))

@@ -120,7 +120,7 @@ class Rollouts:
         noise = torch.rand(batch, num_actions, generator=generator)
         known = torch.rand(batch, generator=generator) >= c.unknown_label
         flipped = torch.rand(batch, generator=generator) < c.flip
-        probe = _lowest(noise, (probe_share * total).long())
+        probe = masks.lowest(noise, (probe_share * total).long())
         self.index = torch.where(ended, fresh, self.index)
         self.known = torch.where(ended, known, self.known)
         self.flipped = torch.where(ended, flipped, self.flipped)
@@ -130,14 +130,8 @@ class Rollouts:
 
     def advance(self, scores: Tensor) -> None:
         """Measure the pixels of highest score, `(B, K)`, that are not measured yet."""
-        self.mask = self.mask | _lowest(-scores.masked_fill(self.mask, -torch.inf), self.per_step)
+        self.mask = self.mask | masks.lowest(-scores.masked_fill(self.mask, -torch.inf), self.per_step)
         self.left = self.left - 1
-
-
-def _lowest(values: Tensor, count: Tensor) -> Tensor:
-    """The `count[b]` lowest values of each row `b`, as a mask; infinite values are never chosen."""
-    rank = values.argsort(dim=1).argsort(dim=1)
-    return (rank < count[:, None]) & values.isfinite()
 
 
 class PriorObjective(Objective):

@@ -47,6 +47,12 @@ def top_k(scores: Tensor, k: int) -> Tensor:
     return mask.scatter_(1, scores.topk(k, dim=1, sorted=False).indices, True)
 
 
+def lowest(values: Tensor, count: Tensor) -> Tensor:
+    """The `count[b]` lowest values of each row `b`, as a mask `(B, K)`; infinite values are never chosen."""
+    rank = values.argsort(dim=1).argsort(dim=1)
+    return (rank < count[:, None]) & values.isfinite()
+
+
 def random(batch: int, num_actions: int, k: int, generator: Generator) -> Tensor:
     """Uniform without replacement."""
     return top_k(torch.rand(batch, num_actions, generator=generator), k)

@@ -7,7 +7,7 @@ $$\log \mathrm{NMSE}(x, m) \approx c(x) + \sum_j m_j \Big(u_j + \sum_s b_{sj} z_
 $u_j$ is what row j is worth in any slice and $W$ how far neighbours and mirror rows (a real object's k-space is nearly
 conjugate symmetric) repeat each other. $z_{sj}$ says how much more energy than usual has been measured in this slice
 around row j or around its mirror row, through windows of several widths: what adapts the plan to the slice. It needs
-nothing but measured rows and a few hundred numbers, so a scanner can plan in a millisecond, without the network.
+nothing but measured rows and a few hundred numbers, so a scanner can plan in milliseconds, without the network.
 
 The plan is what single swaps of rows lead to from the static mask, the best one for all slices together, as long as
 each promises enough. `train_plan` fits the coefficients.

@@ -21,7 +21,7 @@ from torch import Generator, Tensor, nn
 from sensewise.checkpoint import append_json, fingerprint, locked, read_tensors, save_run, write_tensors
 from sensewise.data.fastmri import Slices
 from sensewise.errors import ConfigError
-from sensewise.masks import centre_log_density, gumbel
+from sensewise.masks import centre_log_density, gumbel, lowest
 from sensewise.mri import row_masks
 from sensewise.mri.kspace import acs_rows, keep_rows
 from sensewise.mri.plan import WINDOWS, ZONES, RowPlan, improve, log_energy, overlap_matrix, pair_terms, zones
@@ -72,11 +72,11 @@ def swap_some(mask: Tensor, acs: int, most: int, sigma: float, generator: Genera
     """Masks `(B, rows)` with 1 to `most` of their rows outside the ACS block swapped for hidden ones."""
     rows = mask.shape[1]
     free = mask & ~acs_rows(rows, acs)
-    count = torch.randint(1, most + 1, (len(mask), 1), generator=generator)
-    count = torch.minimum(count, torch.minimum(free.sum(1, keepdim=True), (~mask).sum(1, keepdim=True)))
-    drop = torch.rand(mask.shape, generator=generator).masked_fill(~free, 2.0).argsort(1).argsort(1) < count
+    count = torch.randint(1, most + 1, (len(mask),), generator=generator)
+    count = torch.minimum(count, torch.minimum(free.sum(1), (~mask).sum(1)))
+    drop = lowest(torch.rand(mask.shape, generator=generator).masked_fill(~free, torch.inf), count)
     density = centre_log_density(rows, 1, sigma) + gumbel((len(mask), rows), generator)
-    add = density.masked_fill(mask, -torch.inf).argsort(1, descending=True).argsort(1) < count
+    add = lowest((-density).masked_fill(mask, torch.inf), count)
     return (mask & ~drop) | add
 
 
