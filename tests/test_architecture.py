@@ -14,7 +14,7 @@ from sensewise.sensors import PixelSensor
 
 ROOT = Path(sensewise.__file__).parent
 LAYERS = [
-    ["errors", "tables"],
+    ["errors", "tables", "optimizers"],
     ["tokens", "kspace", "processes"],
     ["masks", "metrics", "diffusion", "information", "networks", "presets", "estimators"],
     ["priors"],

@@ -54,12 +54,14 @@ def test_a_run_leaves_a_prior_that_loads(train, tmp_path):
     assert json.loads((tmp_path / "run" / "config.json").read_text())["trained"]["steps"] == STEPS
 
 
-def test_a_run_stopped_after_every_step_ends_in_the_same_weights(train, tmp_path):
-    train("whole")
-    stops, complete = 0, train("parts", max_minutes=0)
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_a_run_stopped_after_every_step_ends_in_the_same_weights(train, tmp_path, optimizer):
+    chosen = settings(optimizer=optimizer)
+    train("whole", chosen)
+    stops, complete = 0, train("parts", chosen, max_minutes=0)
     while not complete:
         stops += 1
-        complete = train("parts", resume=True, max_minutes=0)
+        complete = train("parts", chosen, resume=True, max_minutes=0)
     assert stops == STEPS - 1
     assert same_weights(weights(tmp_path / "whole"), weights(tmp_path / "parts"))
     assert logged_steps(tmp_path / "parts") == [4, 8, 12]

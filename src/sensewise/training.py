@@ -43,6 +43,7 @@ from sensewise.checkpoint import (
 from sensewise.errors import CheckpointError, ConfigError
 from sensewise.figures.style import save
 from sensewise.figures.training import training_curves
+from sensewise.optimizers import Kind, build_optimizer
 from sensewise.processes import first_only, launch, lost_processes
 
 
@@ -106,7 +107,8 @@ class FitSettings:
         steps: optimiser steps in all.
         learning_rate: at its highest, after the warm-up.
         warmup: steps of linear rise; then cosine decay to a hundredth.
-        weight_decay: of AdamW.
+        optimizer: "adamw", or "muon" for the kernels inside the network.
+        weight_decay: of either.
         clip: largest norm of the gradient.
         average: decay of the exponential moving average of the weights; 0 for none.
         seed: of everything random.
@@ -117,6 +119,7 @@ class FitSettings:
     steps: int = 1000
     learning_rate: float = 1e-3
     warmup: int = 200
+    optimizer: Kind = "adamw"
     weight_decay: float = 0.01
     clip: float = 0.1
     average: float = 0.999
@@ -198,12 +201,8 @@ class Run:
 
     def __init__(self, objective: Objective, settings: FitSettings, config: dict[str, Any], folder: Path) -> None:
         self.objective, self.settings, self.config, self.folder = objective, settings, config, folder
-        self.optimizer = torch.optim.AdamW(
-            objective.model.parameters(),
-            lr=settings.learning_rate,
-            betas=(0.9, 0.99),
-            weight_decay=settings.weight_decay,
-            fused=True,
+        self.optimizer = build_optimizer(
+            objective.model, settings.optimizer, settings.learning_rate, settings.weight_decay
         )
         self.average = copy.deepcopy(objective.model).requires_grad_(False).eval()
         self.step, self.seconds = 0, 0.0
@@ -248,7 +247,8 @@ class Run:
         for name, tensor in part("optimizer.").items():
             number, key = name.split(".")
             state.setdefault(int(number), {})[key] = tensor
-        for position, parameter in enumerate(self.objective.model.parameters()):
+        parameters = (parameter for group in self.optimizer.param_groups for parameter in group["params"])
+        for position, parameter in enumerate(parameters):
             for key, tensor in state.get(position, {}).items():
                 if key != "step":  # the fused step goes by memory position: moments must be laid out like their weights
                     state[position][key] = torch.empty_like(parameter, requires_grad=False).copy_(tensor)
