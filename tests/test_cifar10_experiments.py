@@ -20,7 +20,7 @@ PRIOR = make_absorbing(shape=(3, 32, 32), num_states=8)
 def one_shot():
     generator = MaskGenerator((3, 32, 32), 10).eval().requires_grad_(False)
     with Progress(disable=True) as progress:
-        return cifar10_one_shot.measure(PRIOR, generator, bundled_cifar10(3), (0, 1), progress)
+        return cifar10_one_shot.measure(PRIOR, generator, generator, bundled_cifar10(3), (0, 1), progress)
 
 
 @pytest.fixture(scope="module")
@@ -32,11 +32,12 @@ def results():
 def test_every_method_metric_and_budget_has_a_row(results):
     rows = [row for row in results.rows if row["prior"] == "on-policy"]
     methods = {(row["method"], row["steps"]) for row in rows}
-    named = {"label-greedy", "variance-greedy", "probe-greedy", "grid-variance-greedy"}
+    named = {"label-greedy", "variance-greedy", "probe-greedy", "grid-variance-greedy", "spread-variance-greedy"}
     assert methods == {("random", 1), ("variable-density", 1), *((name, r) for name in named for r in (4, 16))}
     assert len(rows) == len(methods) * len(BUDGETS) * len(METRICS)
     before = {(row["method"], row["steps"]) for row in results.rows if row["prior"] == "random-masks"}
-    assert before == {("random", 1), ("variance-greedy", 16), ("grid-variance-greedy", 16)}
+    greedy = {"variance-greedy", "grid-variance-greedy", "spread-variance-greedy"}
+    assert before == {("random", 1), *((name, 16) for name in greedy)}
     assert all(row["density"] == round(round(row["budget"] * 1024) / 1024, 6) for row in results.rows)
 
 
@@ -65,10 +66,11 @@ def test_without_the_data_the_bundled_images_are_used_and_named(monkeypatch):
 
 def test_one_shot_masks_are_on_budget_and_a_plain_draw_is_not(one_shot):
     methods = {row["method"] for row in one_shot.rows}
-    assert methods == {"random", "one-shot", "one-shot-topk", "one-shot-bernoulli"}
+    on_budget, plain = {"random", "one-shot", "one-shot-topk", "one-shot-entropy"}, {"one-shot", "one-shot-entropy"}
+    assert methods == on_budget | {f"{name}-bernoulli" for name in plain}
     for row in one_shot.rows:
         exact = row["density"] == round(round(row["budget"] * 1024) / 1024, 6)
-        assert exact == (row["method"] != "one-shot-bernoulli")
+        assert exact == (row["method"] in on_budget)
     assert cifar10_one_shot.paper("one-shot", 1, 0.7, "psnr") == 31.54
     assert cifar10_one_shot.paper("one-shot-topk", 1, 0.7, "psnr") is None
 
@@ -80,5 +82,6 @@ def test_the_report_shows_them(results, one_shot, tmp_path):
     text = (tmp_path / "docs" / "results.md").read_text()
     assert "grid probe + variance-greedy, 16 steps" in text
     assert "Label-greedy with 16 steps against random masks" in text
-    assert "A plain draw at s = 0.1 has a density of 0." in text
+    assert "A plain draw at s = 0.1 is not on budget: the shipped generator has a density of 0." in text
+    assert "Spread picks in 16 steps against plain variance-greedy and against random masks: " in text
     assert (tmp_path / "docs" / "figures" / "cifar10-examples-0.3.png").stat().st_size > 10_000

@@ -1,19 +1,24 @@
 import pytest
 import torch
 
-from conftest import make_absorbing, seeded
+from conftest import make_absorbing, random_tokens, seeded
 from sensewise.curriculum import Curriculum, PriorObjective, Rollouts, random_masks
 from sensewise.errors import ConfigError
 from sensewise.information import entropy, per_pixel
 from sensewise.masks import lowest
+from sensewise.policies import Greedy, spread_variance
 from sensewise.priors import UNKNOWN
-from sensewise.tokens import MASK
+from sensewise.sensors import Side
+from sensewise.tokens import MASK, observe
 
 GREEDY = Curriculum(on_policy=1.0, min_steps=2, max_steps=6, max_budget=0.5, probe=0.5)
 
 
-def fresh_rollouts(batch=40, actions=64):
-    rollouts = Rollouts(batch, actions, GREEDY)
+SPREAD = Curriculum(on_policy=1.0, min_steps=2, max_steps=6, max_budget=0.5, probe=0.5, score="variance", spread=0.5)
+
+
+def fresh_rollouts(batch=40, curriculum=GREEDY):
+    rollouts = Rollouts(batch, (8, 8), curriculum)
     rollouts.restart_finished(torch.arange(batch), seeded())
     return rollouts
 
@@ -58,8 +63,31 @@ def test_only_finished_trajectories_are_replaced():
     assert (rollouts.left[1::2] == 0).all()
 
 
+def test_spread_trajectories_pick_as_the_policy_does():
+    """Half of them take what `SpreadGreedy` takes, the others the highest scores."""
+    rollouts, prior = fresh_rollouts(curriculum=SPREAD), make_absorbing()
+    assert 0.2 < rollouts.spread.float().mean() < 0.8
+    x = random_tokens((40, 1, 8, 8))
+    y, side = observe(x, rollouts.mask), Side(label=torch.full((40,), UNKNOWN))
+    before, policy, plain = rollouts.mask.clone(), spread_variance(prior), Greedy(prior, "variance")
+    expected = []
+    for chooser in (plain, policy):
+        scores = chooser.scores(y, before, side).masked_fill(before, -torch.inf)
+        rows = [chooser.choose(scores[i : i + 1], int(n)) for i, n in enumerate(rollouts.per_step)]
+        expected.append(torch.cat(rows))
+    rollouts.advance(plain.scores(y, before, side))
+    new = rollouts.mask & ~before
+    assert torch.equal(new, torch.where(rollouts.spread[:, None], expected[1], expected[0]))
+    assert not torch.equal(expected[0], expected[1])
+
+
+def test_spreading_needs_the_variance():
+    with pytest.raises(ConfigError, match="follow the variance"):
+        Curriculum(spread=0.5)
+
+
 def test_state_round_trip():
-    one, two = fresh_rollouts(), Rollouts(40, 64, GREEDY)
+    one, two = fresh_rollouts(curriculum=SPREAD), Rollouts(40, (8, 8), SPREAD)
     two.load_state({name: tensor.clone() for name, tensor in one.state().items()})
     scores = torch.rand(40, 64, generator=seeded(3))
     for rollouts in (one, two):

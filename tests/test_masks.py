@@ -137,6 +137,27 @@ def test_spread_keeps_its_distance():
     assert column.tolist() == [[False, True, False, True, False]]
 
 
+def test_spread_with_a_number_and_a_damping_for_each_row():
+    scores = torch.tensor([[0.9, 1.0, 0.9, 0.8, 0.72]]).expand(3, 5)
+    found = masks.spread_top_k(scores, torch.tensor([2, 2, 1]), (1, 5), torch.tensor([0.6, 0.0, 0.6]), 1.0)
+    assert [row.nonzero()[:, 0].tolist() for row in found] == [[1, 3], [0, 1], [1]]
+
+
+def test_spread_stops_where_nothing_is_left():
+    scores = torch.tensor([[0.5, -torch.inf, -torch.inf, -torch.inf], [0.1, 0.2, 0.3, 0.4]])
+    found = masks.spread_top_k(scores, torch.tensor([3, 3]), (2, 2), 0.5, 1.0)
+    assert found.tolist() == [[True, False, False, False], [False, True, True, True]]
+
+
+def test_around_sums_a_gaussian_neighbourhood():
+    one = torch.zeros(1, 12)
+    one[0, 5] = 2.0  # row 1, column 1 of 3 x 4
+    found = masks.around(one, (3, 4), 0.5).view(3, 4)
+    rows, columns = torch.meshgrid(torch.arange(3.0), torch.arange(4.0), indexing="ij")
+    expected = 2 * torch.exp(-((rows - 1) ** 2 + (columns - 1) ** 2) / 0.5)
+    torch.testing.assert_close(found, expected)
+
+
 def test_spread_leaves_out_what_is_taken():
     scores = torch.tensor([[0.1, -torch.inf, 0.0, -torch.inf]])
     assert masks.spread_top_k(scores, 2, (2, 2), 0.5, 1.0).tolist() == [[True, False, True, False]]

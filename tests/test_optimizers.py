@@ -26,7 +26,8 @@ def test_orthogonal_keeps_the_directions_and_levels_their_strengths(shape):
     torch.testing.assert_close(levelled, torch.diag_embed(diagonal), atol=1e-4, rtol=0)
     clear = strengths > strengths[:, :1] / 50
     assert clear.float().mean() > 0.9
-    assert diagonal[clear].min() > 0.5 and diagonal[clear].max() < 1.3
+    assert diagonal[clear].min() > 0.5
+    assert diagonal[clear].max() < 1.3
 
 
 def test_orthogonal_of_nothing_is_nothing():

@@ -13,6 +13,7 @@ from sensewise.policies import (
     VariableDensity,
     grid_probe,
     random_probe,
+    spread_variance,
 )
 from sensewise.sensors import PixelSensor, Side
 
@@ -22,6 +23,7 @@ POLICIES = {
     "entropy": lambda: Greedy(make_absorbing()),
     "variance": lambda: Greedy(make_absorbing(), "variance"),
     "spread": lambda: SpreadGreedy(make_absorbing()),
+    "spread-variance": lambda: spread_variance(make_absorbing()),
     "posterior-sampling": lambda: PosteriorSampling(make_absorbing(), samples=4, rounds=2),
 }
 
@@ -118,7 +120,17 @@ def test_spreading_changes_what_is_chosen_not_the_scores():
     assert not torch.equal(spread.choose(scores, 8), plain.choose(scores, 8))
 
 
-@pytest.mark.parametrize("options", [{"damping": 1.0}, {"damping": -0.1}, {"sigma": 0.0}])
+def test_with_reach_a_pixel_between_two_uncertain_ones_scores_higher():
+    prior, side = make_absorbing(), Side(label=torch.tensor([1]))
+    mask = masks.random(1, 64, 20, seeded())
+    observation = PixelSensor(random_tokens((1, 1, 8, 8)))(mask)
+    alone = Greedy(prior, "variance").scores(observation, mask, side)
+    found = SpreadGreedy(prior, "variance", reach=0.7).scores(observation, mask, side)
+    torch.testing.assert_close(found, masks.around(alone, (8, 8), 0.7))
+    assert (found > alone).all()  # measured pixels are certain: they add nothing, but have neighbours
+
+
+@pytest.mark.parametrize("options", [{"damping": 1.0}, {"damping": -0.1}, {"sigma": 0.0}, {"reach": -1.0}])
 def test_spreading_needs_sensible_numbers(options):
     with pytest.raises(ConfigError, match="damping"):
         SpreadGreedy(make_absorbing(), **options)

@@ -16,7 +16,7 @@ from sensewise.data.images import Images
 from sensewise.diffusion import AbsorbingProcess, cross_entropy
 from sensewise.errors import ConfigError
 from sensewise.metrics import errors, psnr
-from sensewise.policies import Greedy, Score
+from sensewise.policies import PHOTOGRAPHS, Greedy, Score, spread_variance
 from sensewise.priors import UNKNOWN, AbsorbingPrior, Prior
 from sensewise.reconstruct import Argmax, PosteriorMean
 from sensewise.sensors import PixelSensor, Side
@@ -42,6 +42,7 @@ class Curriculum:
         min_steps: the fewest steps of a trajectory.
         max_steps: the most steps of a trajectory.
         probe: the fraction of trajectories that start from a random probe of 20% of their budget.
+        spread: the fraction of trajectories whose pixels keep their distance, as `policies.spread_variance` does it.
         score: what the policy follows, "entropy" or "variance".
         observed_weight: weight of the loss on observed sites; small, so that raw predictions there mean something.
         relative: divide each image's loss by the nats that the prior expects it to cost, so that the last steps of an
@@ -58,6 +59,7 @@ class Curriculum:
     min_steps: int = 4
     max_steps: int = 32
     probe: float = 0.25
+    spread: float = 0.0
     score: Score = "entropy"
     observed_weight: float = 0.01
     relative: bool = False
@@ -65,9 +67,11 @@ class Curriculum:
     def __post_init__(self) -> None:
         if self.survival_power < 0:
             raise ConfigError(f"survival_power must be at least 0, got {self.survival_power}")
-        for name in ("unknown_label", "flip", "on_policy", "probe"):
+        for name in ("unknown_label", "flip", "on_policy", "probe", "spread"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ConfigError(f"{name} must lie between 0 and 1, got {getattr(self, name)}")
+        if self.spread and self.score != "variance":
+            raise ConfigError(f"spread trajectories follow the variance, not the {self.score}: set score to variance")
         if not 0 < self.max_budget < 1 or self.budget_power <= 0:
             raise ConfigError(
                 f"max_budget must lie between 0 and 1 and budget_power above 0, got {self.max_budget} and "
@@ -91,17 +95,19 @@ def random_masks(batch: int, num_actions: int, power: float, generator: Generato
 class Rollouts:
     """Greedy trajectories under way, one image each: after every training step each of them moves on by one step."""
 
-    def __init__(self, batch: int, num_actions: int, curriculum: Curriculum) -> None:
-        self.curriculum = curriculum
+    def __init__(self, batch: int, shape: tuple[int, int], curriculum: Curriculum) -> None:
+        self.shape, self.curriculum, num_actions = shape, curriculum, shape[0] * shape[1]
         self.index = torch.zeros(batch, dtype=torch.int64)
         self.known = torch.ones(batch, dtype=torch.bool)
         self.flipped = torch.zeros(batch, dtype=torch.bool)
+        self.spread = torch.zeros(batch, dtype=torch.bool)
         self.mask = torch.zeros(batch, num_actions, dtype=torch.bool)
         self.per_step = torch.zeros(batch, dtype=torch.int64)
         self.left = torch.full((batch,), -1)  # steps still to take; below 0: finished, to be replaced
 
     def state(self) -> dict[str, Tensor]:
-        return {name: getattr(self, name) for name in ("index", "known", "flipped", "mask", "per_step", "left")}
+        names = ("index", "known", "flipped", "spread", "mask", "per_step", "left")
+        return {name: getattr(self, name) for name in names}
 
     def load_state(self, state: dict[str, Tensor]) -> None:
         for name in self.state():
@@ -120,17 +126,27 @@ class Rollouts:
         noise = torch.rand(batch, num_actions, generator=generator)
         known = torch.rand(batch, generator=generator) >= c.unknown_label
         flipped = torch.rand(batch, generator=generator) < c.flip
+        spread = torch.rand(batch, generator=generator) < c.spread if c.spread else torch.zeros_like(flipped)
         probe = masks.lowest(noise, (probe_share * total).long())
         self.index = torch.where(ended, fresh, self.index)
         self.known = torch.where(ended, known, self.known)
         self.flipped = torch.where(ended, flipped, self.flipped)
+        self.spread = torch.where(ended, spread, self.spread)
         self.mask = torch.where(ended[:, None], probe, self.mask)
         self.per_step = torch.where(ended, (total / steps).ceil().long(), self.per_step)
         self.left = torch.where(ended, steps, self.left)
 
     def advance(self, scores: Tensor) -> None:
         """Measure the pixels of highest score, `(B, K)`, that are not measured yet."""
-        self.mask = self.mask | masks.lowest(-scores.masked_fill(self.mask, -torch.inf), self.per_step)
+        if self.curriculum.spread:
+            own = PHOTOGRAPHS
+            around = masks.around(scores.masked_fill(self.mask, 0.0), self.shape, own["reach"])
+            scores = torch.where(self.spread[:, None], around, scores).masked_fill(self.mask, -torch.inf)
+            damping = own["damping"] * self.spread.float()
+            chosen = masks.spread_top_k(scores, self.per_step, self.shape, damping, own["sigma"])
+        else:
+            chosen = masks.lowest(-scores.masked_fill(self.mask, -torch.inf), self.per_step)
+        self.mask = self.mask | chosen
         self.left = self.left - 1
 
 
@@ -155,7 +171,7 @@ class PriorObjective(Objective):
         self.train, self.validation, self.curriculum = train, validation, curriculum
         self.batch_size = batch_size
         self.num_actions = prior.shape[1] * prior.shape[2]
-        self.rollouts = Rollouts(round(batch_size * curriculum.on_policy), self.num_actions, curriculum)
+        self.rollouts = Rollouts(round(batch_size * curriculum.on_policy), prior.shape[1:], curriculum)
 
     def state(self) -> dict[str, Tensor]:
         return self.rollouts.state()
@@ -214,7 +230,7 @@ class PriorObjective(Objective):
                 values[f"random_psnr_{budget}"] = self._psnr(model, x, label, observe(x, mask))
         side = Side(label=label)
         for budget in (0.1, 0.3, 0.5) if ordered else (0.05, 0.1, 0.2):
-            policy = Greedy(model, self.curriculum.score)
+            policy = spread_variance(model) if self.curriculum.spread else Greedy(model, self.curriculum.score)
             taken = acquire(policy, PixelSensor(x), budget, side=side, steps=16)
             if ordered:
                 values[f"greedy_psnr_{budget}"] = self._psnr(model, x, label, taken.observation)

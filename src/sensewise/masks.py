@@ -63,27 +63,41 @@ def gumbel(shape: tuple[int, ...], generator: Generator) -> Tensor:
     return -torch.log(torch.empty(shape).exponential_(generator=generator))
 
 
-def spread_top_k(scores: Tensor, k: int, shape: tuple[int, int], damping: float, sigma: float) -> Tensor:
+def nearness(side: int, sigma: float) -> Tensor:
+    """`exp(-d^2 / 2 sigma^2)` between all places along a side, `(side, side)`."""
+    place = torch.arange(side, dtype=torch.float32)
+    return torch.exp(-((place[:, None] - place) ** 2) / (2 * sigma**2))
+
+
+def around(values: Tensor, shape: tuple[int, int], reach: float) -> Tensor:
+    """Sums over each pixel's neighbourhood, weights falling as a Gaussian of width `reach`; `(B, H W)` to the same."""
+    height, width = shape
+    images = values.view(-1, height, width)
+    return (nearness(height, reach) @ images @ nearness(width, reach)).flatten(1)
+
+
+def spread_top_k(
+    scores: Tensor, k: int | Tensor, shape: tuple[int, int], damping: float | Tensor, sigma: float
+) -> Tensor:
     r"""The highest score, then the highest after scores around it were damped, and so on, `k` times.
 
     A pick at distance d multiplies a score by $1 - \rho e^{-d^2 / 2 \sigma^2}$, $\rho$ the damping.
 
     Args:
         scores: at least 0, or -inf for what may not be picked, with shape `(B, H W)`.
+        k: one number, or one for each row, with shape `(B,)`.
+        damping: one number, or one for each row, with shape `(B,)`.
     """
-
-    def near(side: int) -> Tensor:
-        place = torch.arange(side, dtype=scores.dtype)
-        return torch.exp(-((place[:, None] - place) ** 2) / (2 * sigma**2))  # (side, side)
-
-    (height, width), left = shape, scores.clone()
-    near_row, near_column = damping * near(height), near(width)
+    (height, width), left, batch = shape, scores.clone(), len(scores)
+    wanted = torch.as_tensor(k).expand(batch)
+    near_row, near_column = nearness(height, sigma), nearness(width, sigma)
+    strength = torch.as_tensor(damping, dtype=scores.dtype).expand(batch).view(-1, 1, 1)
     chosen = torch.zeros(scores.shape, dtype=torch.bool)
-    for _ in range(k):
-        pick = left.argmax(1, keepdim=True)  # (B, 1)
-        chosen.scatter_(1, pick, True)
+    for picked in range(int(wanted.max()) if batch else 0):
+        best, pick = left.max(1, keepdim=True)  # (B, 1)
+        chosen.scatter_(1, pick, (best > -torch.inf) & (wanted > picked)[:, None] | chosen.gather(1, pick))
         row, column = pick[:, 0] // width, pick[:, 0] % width
-        left *= 1 - (near_row[row].unsqueeze(2) * near_column[column].unsqueeze(1)).flatten(1)
+        left *= 1 - (strength * near_row[row].unsqueeze(2) * near_column[column].unsqueeze(1)).flatten(1)
         left.scatter_(1, pick, -torch.inf)
     return chosen
 

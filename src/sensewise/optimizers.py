@@ -43,11 +43,11 @@ class Muon(torch.optim.AdamW):
             self.add_param_group({"params": self.kernels})
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         groups = self.param_groups
         self.param_groups = groups[:1]
         try:
-            loss = super().step(closure)  # type: ignore[arg-type]
+            loss = super().step(closure)
         finally:
             self.param_groups = groups
         if self.kernels:

@@ -95,22 +95,40 @@ class SpreadGreedy(Greedy):
     """Greedy information gain whose pixels of one step keep their distance.
 
     The highest scores lie side by side and tell nearly the same, so a step's pixels are picked one by one, each pick
-    damping the scores around it. No further pass of the prior: 16 steps do the work of some 50.
+    damping the scores around it. No further pass of the prior: on digits, 16 steps do the work of some 50.
 
     Args:
         damping: how much of its score a pixel loses right beside a pick, at least 0 and below 1.
         sigma: width of the damped neighbourhood, in pixels.
+        reach: how far a pixel tells about its neighbours: scores are summed over a neighbourhood of that width, in
+            pixels. 0 looks at the pixel alone.
     """
 
-    def __init__(self, prior: Prior, score: Score = "entropy", *, damping: float = 0.5, sigma: float = 1.0) -> None:
+    def __init__(
+        self, prior: Prior, score: Score = "entropy", *, damping: float = 0.5, sigma: float = 1.0, reach: float = 0.0
+    ) -> None:
         super().__init__(prior, score)
-        if not 0 <= damping < 1 or sigma <= 0:
-            raise ConfigError(f"0 <= damping < 1 and sigma > 0 are needed, got {damping} and {sigma}")
-        self.damping, self.sigma = damping, sigma
+        if not 0 <= damping < 1 or sigma <= 0 or reach < 0:
+            raise ConfigError(
+                f"0 <= damping < 1, sigma > 0 and reach >= 0 are needed, got {damping}, {sigma} and {reach}"
+            )
+        self.damping, self.sigma, self.reach = damping, sigma, reach
+
+    def scores(self, observation: Tensor, mask: Tensor, side: Side, generator: Generator | None = None) -> Tensor:
+        alone = super().scores(observation, mask, side, generator)
+        return masks.around(alone, self.prior.shape[1:], self.reach) if self.reach else alone
 
     def choose(self, scores: Tensor, n: int) -> Tensor:
-        _, height, width = self.prior.shape
-        return masks.spread_top_k(scores, n, (height, width), self.damping, self.sigma)
+        return masks.spread_top_k(scores, n, self.prior.shape[1:], self.damping, self.sigma)
+
+
+PHOTOGRAPHS = {"damping": 0.6, "sigma": 1.0, "reach": 0.6}
+"""How variance-greedy picks are spread on photographs; found on validation images of CIFAR-10."""
+
+
+def spread_variance(prior: Prior) -> SpreadGreedy:
+    """Variance-greedy as it does best on photographs: the variance around a pixel counts, and picks are spread out."""
+    return SpreadGreedy(prior, "variance", **PHOTOGRAPHS)
 
 
 class PosteriorSampling(Policy):

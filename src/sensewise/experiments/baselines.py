@@ -19,7 +19,7 @@ from sensewise.experiments.examples import example_arrays
 from sensewise.experiments.results import Results
 from sensewise.generator import MaskGenerator, load_generator
 from sensewise.loupe import Loupe, LoupeReconstructor, load_loupe
-from sensewise.policies import Greedy, OneShot, Random, SpreadGreedy, VariableDensity, grid_probe
+from sensewise.policies import Greedy, OneShot, Random, SpreadGreedy, VariableDensity, spread_variance
 from sensewise.priors import AbsorbingPrior
 from sensewise.train_loupe import run_name
 
@@ -44,8 +44,10 @@ def _mnist_greedy(prior: AbsorbingPrior) -> list[Strategy]:
 
 
 def _cifar10_greedy(prior: AbsorbingPrior) -> list[Strategy]:
-    start = grid_probe((prior.shape[1], prior.shape[2]))
-    return [Strategy("grid-variance-greedy", Greedy(prior, "variance"), 16, start, passes=17)]
+    return [
+        Strategy("variance-greedy", Greedy(prior, "variance"), 16, random=False, passes=17),
+        Strategy("spread-variance-greedy", spread_variance(prior), 16, random=False, passes=17),
+    ]
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """`cifar10-sequential`: Section 6 and Appendix C of the paper on CIFAR-10, for both stages of the prior.
 
 A class label says little about where a photograph is uncertain, so entropy from the label alone is compared with
-variance (levels are ordered), alone and after a probe. Hidden pixels are reconstructed at the posterior mean.
+variance (levels are ordered), alone, after a probe, and with the pixels of a step spread out. Hidden pixels are reconstructed at the posterior mean.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from sensewise.errors import DataError
 from sensewise.experiments.evaluation import Strategy, evaluate
 from sensewise.experiments.examples import example_arrays
 from sensewise.experiments.results import Results
-from sensewise.policies import Greedy, Random, VariableDensity, grid_probe, random_probe
+from sensewise.policies import Greedy, Random, VariableDensity, grid_probe, random_probe, spread_variance
 from sensewise.priors import Prior
 
 BUDGETS = (0.1, 0.3, 0.5, 0.7)
@@ -22,7 +22,12 @@ IMAGES = 2560
 PRIORS = {"random-masks": "cifar10-random-masks", "on-policy": "cifar10"}
 METRICS = ("psnr", "accuracy", "nonblack-recovery", "entropy")
 STEPS = (4, 16)
-BEFORE = ("random", "variance-greedy", "grid-variance-greedy")  # in 16 steps: what is compared between the two stages
+BEFORE = (
+    "random",
+    "variance-greedy",
+    "grid-variance-greedy",
+    "spread-variance-greedy",
+)  # in 16 steps: what is compared between the two stages
 
 _PAPER: dict[tuple[str, int], dict[float, float]] = {
     ("random", 1): {0.1: 20.14, 0.3: 24.33, 0.5: 27.47, 0.7: 30.87},
@@ -40,7 +45,7 @@ def paper(method: str, steps: int, budget: float, metric: str) -> float | None:
 def cifar10_strategies(prior: Prior) -> list[Strategy]:
     """Every strategy of the section; `probe-greedy` follows the variance here."""
     _, height, width = prior.shape
-    by_entropy, by_variance = Greedy(prior), Greedy(prior, "variance")
+    by_entropy, by_variance, spread = Greedy(prior), Greedy(prior, "variance"), spread_variance(prior)
     random, grid = random_probe(height * width), grid_probe((height, width))
     found = [Strategy("random", Random()), Strategy("variable-density", VariableDensity((height, width)))]
     for steps in STEPS:
@@ -50,6 +55,7 @@ def cifar10_strategies(prior: Prior) -> list[Strategy]:
             Strategy("variance-greedy", by_variance, steps, random=False, passes=passes),
             Strategy("probe-greedy", by_variance, steps, random, passes=passes),
             Strategy("grid-variance-greedy", by_variance, steps, grid, passes=passes),
+            Strategy("spread-variance-greedy", spread, steps, random=False, passes=passes),
         ]
     return found
 

@@ -7,7 +7,15 @@ from sensewise.errors import ConfigError
 from sensewise.experiments.evaluation import Strategy, spend
 from sensewise.figures.film import Film
 from sensewise.information import entropy, per_pixel
-from sensewise.policies import Greedy, Random, SpreadGreedy, VariableDensity, grid_probe, random_probe
+from sensewise.policies import (
+    Greedy,
+    Random,
+    SpreadGreedy,
+    VariableDensity,
+    grid_probe,
+    random_probe,
+    spread_variance,
+)
 from sensewise.priors import Prior
 from sensewise.sensors import Side
 from sensewise.tokens import observe
@@ -16,6 +24,7 @@ STRATEGIES = {
     "greedy": "Greedy information gain",
     "spread-greedy": "Greedy, pixels spread out",
     "variance-greedy": "Greedy variance",
+    "spread-variance-greedy": "Greedy variance, pixels spread out",
     "probe-greedy": "Random probe, then greedy",
     "grid-greedy": "Grid probe, then greedy",
     "random": "Random",
@@ -32,6 +41,7 @@ def strategies(prior: Prior, steps: int) -> dict[str, Strategy]:
         Strategy("greedy", greedy, steps, random=False, passes=steps + 1),
         Strategy("spread-greedy", SpreadGreedy(prior), steps, random=False, passes=steps + 1),
         Strategy("variance-greedy", Greedy(prior, "variance"), steps, random=False, passes=steps + 1),
+        Strategy("spread-variance-greedy", spread_variance(prior), steps, random=False, passes=steps + 1),
         Strategy("probe-greedy", greedy, steps, random_probe(height * width), passes=steps + 1),
         Strategy("grid-greedy", greedy, steps, grid_probe((height, width)), passes=steps + 1),
         Strategy("random", Random(), steps),
