@@ -50,14 +50,14 @@ def train_generator_command(
     variant: Annotated[
         str,
         typer.Option(
-            help="disarm (the shipped one), or a control: observed, observed-weak, straight-through, ...; entropy on CIFAR-10"
+            help="disarm (the shipped one), or a control: observed, straight-through, ...; on CIFAR-10: entropy."
         ),
     ] = "disarm",
     dataset: Dataset = "mnist",
     preset: Preset = "cpu",
     prior: Annotated[
         str | None,
-        typer.Option(help="A bundled prior's name or a run folder. Default: the bundled one of the data set."),
+        typer.Option(help="A bundled prior's name or a run folder. Default: the data set's bundled one."),
     ] = None,
     folder: Annotated[
         Path | None, typer.Option("--out", help="The run folder. Default: runs/DATASET-generator[-VARIANT].")

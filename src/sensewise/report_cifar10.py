@@ -22,8 +22,8 @@ def cifar10_sequential(path: Path) -> Section:
     text = [
         "PSNR against the 8-level target, hidden pixels at the posterior mean; mean ± standard deviation over "
         f"{main[0]['seeds']} seeds. A mask hides all three channels of a pixel. “probe + greedy” is a random probe of "
-        "20% of the budget, then variance-greedy steps. “spread” scores a pixel by the variance around it and keeps the "
-        "pixels of a step apart.",
+        "20% of the budget, then variance-greedy steps. “spread” scores a pixel by the variance around it, and keeps "
+        "the pixels of a step apart.",
         _label_against_random(main),
         _spread_against_plain(main),
         *results["notes"],

@@ -1,7 +1,8 @@
 """`cifar10-sequential`: Section 6 and Appendix C of the paper on CIFAR-10, for both stages of the prior.
 
 A class label says little about where a photograph is uncertain, so entropy from the label alone is compared with
-variance (levels are ordered), alone, after a probe, and with the pixels of a step spread out. Hidden pixels are reconstructed at the posterior mean.
+variance (levels are ordered): alone, after a probe, and with the pixels of a step spread out. Hidden pixels are
+reconstructed at the posterior mean.
 """
 
 from collections.abc import Sequence
