@@ -32,7 +32,7 @@ def cifar10_sequential(path: Path) -> Section:
         "cifar10-sequential.png": (pixels.psnr_against_budget(main), "PSNR against the budget.")
     }
     for budget in ("0.1", "0.3"):
-        caption = f"What each method measures at s = {budget}, and the most probable image."
+        caption = f"What each method measures at s = {budget}, the posterior mean and its errors."
         figures[f"cifar10-examples-{budget}.png"] = (film.examples(arrays, NUM_STATES, f"example-{budget}"), caption)
     return Section("CIFAR-10, sequential acquisition", text, tables, figures, results)
 
@@ -68,7 +68,7 @@ def cifar10_one_shot(path: Path) -> Section:
     ]
     figures: dict[str, tuple[Any, str]] = {}
     for budget in ("0.1", "0.3"):
-        caption = f"What each method measures at s = {budget}, and the most probable image."
+        caption = f"What each method measures at s = {budget}, the posterior mean and its errors."
         drawn = film.examples(arrays, NUM_STATES, f"example-{budget}")
         figures[f"cifar10-one-shot-examples-{budget}.png"] = (drawn, caption)
     return Section("CIFAR-10, one-shot masks", text, [], figures, results, grids)

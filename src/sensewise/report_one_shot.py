@@ -241,7 +241,7 @@ def baselines(path: Path) -> Section:
         figures["baselines-cifar10.png"] = (pixels.psnr_against_budget(psnr), "PSNR of every method, CIFAR-10.")
         for s in ("0.1", "0.3"):
             drawn = film.examples(arrays, CIFAR10_LEVELS, f"cifar10-example-{s}")
-            caption = f"What each method measures of photographs at s = {s}, and the most probable image."
+            caption = f"What each method measures of photographs at s = {s}, the posterior mean and its errors."
             figures[f"baselines-cifar10-examples-{s}.png"] = (drawn, caption)
     return Section("Baselines", [*text, *results["notes"]], [], figures, results, grids)
 

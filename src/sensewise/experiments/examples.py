@@ -10,11 +10,12 @@ from sensewise.acquire import acquire
 from sensewise.data import Images
 from sensewise.experiments.evaluation import Strategy, known_side, spend
 from sensewise.information import entropy, per_pixel
+from sensewise.metrics import psnr
 from sensewise.policies import Greedy
 from sensewise.priors import Prior
-from sensewise.reconstruct import Argmax
+from sensewise.reconstruct import Argmax, PosteriorMean
 from sensewise.sensors import PixelSensor, Side
-from sensewise.tokens import observe, quantize
+from sensewise.tokens import dequantize, observe, quantize
 
 Arrays = dict[str, np.ndarray]
 
@@ -22,7 +23,10 @@ Arrays = dict[str, np.ndarray]
 def example_arrays(
     prior: Prior, images: Images, strategies: Iterable[Strategy], budget: float, seed: int, place: str = "example"
 ) -> Arrays:
-    """`PLACE/METHOD/STEPS/observation` and `.../reconstruction`, tokens `(n, C, H, W)`, beside `PLACE/target`."""
+    """`PLACE/METHOD/STEPS/observation` and `.../reconstruction`, tokens `(n, C, H, W)`, beside `PLACE/target`.
+
+    With more than two levels also `.../mean`, the posterior mean's intensities, and `.../psnr` of each image.
+    """
     x, label = images[slice(None)]
     side = known_side(x, label, images.num_states)
     arrays = {f"{place}/target": small(x), f"{place}/budget": np.array(budget)}
@@ -30,12 +34,16 @@ def example_arrays(
         taken = spend(strategy, x, side, budget, seed)
         name = f"{place}/{strategy.method}/{strategy.steps}"
         arrays[f"{name}/observation"] = small(taken.observation)
-        rebuild = strategy.reconstructor
-        if rebuild is None:
+        rebuild = strategy.reconstructor or PosteriorMean(prior)
+        mean = rebuild(taken.observation, taken.mask, side)
+        if strategy.reconstructor is None:
             x_hat = Argmax(prior)(taken.observation, taken.mask, side)
         else:
-            x_hat = quantize(rebuild(taken.observation, taken.mask, side), images.num_states)
+            x_hat = quantize(mean, images.num_states)
         arrays[f"{name}/reconstruction"] = small(x_hat)
+        if images.num_states > 2:
+            arrays[f"{name}/mean"] = mean.half().numpy()
+            arrays[f"{name}/psnr"] = psnr(mean, dequantize(x, images.num_states)).numpy()
     return arrays
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from PIL import Image
 
-from sensewise.figures.style import HIDDEN, name_of, style, tinted
+from sensewise.figures.style import COLOURS, HIDDEN, name_of, style, tinted
 
 WRONG = mpl.colors.to_rgb("#ff7f0e")
 MEASURED = "#d1495b"
@@ -161,15 +161,66 @@ def sheet(film: Film, columns: int = 7) -> Figure:
     return figure
 
 
+def _places(arrays: dict[str, np.ndarray], part: str) -> list[str]:
+    """`PART/METHOD/STEPS` of every strategy that was kept."""
+    ending = "/observation"
+    return [key.removesuffix(ending) for key in arrays if key.startswith(f"{part}/") and key.endswith(ending)]
+
+
+def _label(place: str) -> str:
+    _, method, steps = place.split("/")
+    return textwrap.fill(name_of(method, int(steps)), width=18)
+
+
+def photographs(arrays: dict[str, np.ndarray], levels: int, part: str) -> Figure:
+    """What each method measured of a few images, in its colour, the posterior means, and where they are wrong.
+
+    Args:
+        arrays: as for `examples`, with `.../mean` and `.../psnr` of every strategy.
+    """
+    target, places = arrays[f"{part}/target"], _places(arrays, part)  # (n, C, H, W)
+    truth = (target.astype(float) - 1) / (levels - 1)
+    errors = {place: np.abs(arrays[f"{place}/mean"].astype(float) - truth).mean(1) for place in places}  # (n, H, W)
+    peak = max(float(np.quantile(np.stack(list(errors.values())), 0.995)), 1e-6)
+    with style():
+        figure = Figure(figsize=(3.5 * len(target) + 1.6, 1.26 * (len(places) + 1)), layout="constrained")
+        grid = figure.subplots(len(places) + 1, 3 * len(target), squeeze=False)
+        for axes in grid.flat:
+            axes.set(xticks=[], yticks=[])
+            axes.grid(False)
+        for i, x in enumerate(target):
+            grid[0, 3 * i + 1].imshow(rgb(x, levels), interpolation="nearest")
+            grid[0, 3 * i + 1].set_title("target", fontsize=8, pad=2)
+            for beside in (0, 2):
+                grid[0, 3 * i + beside].set_axis_off()
+            for line, place in enumerate(places, start=1):
+                mean = arrays[f"{place}/mean"][i].astype(float)
+                panels = grid[line, 3 * i : 3 * i + 3]
+                panels[0].imshow(tinted(arrays[f"{place}/observation"][i], COLOURS[place.split("/")[1]]))
+                panels[1].imshow(rgb(1 + mean * (levels - 1), levels).clip(0, 1), interpolation="nearest")
+                panels[1].set_title(f"{arrays[f'{place}/psnr'][i]:.1f} dB", fontsize=8, pad=2)
+                panels[2].imshow(errors[place][i], vmin=0, vmax=peak, cmap="magma", interpolation="nearest")
+                if line == 1:
+                    panels[0].set_title("measured", fontsize=8, pad=2)
+                    panels[2].set_title("error", fontsize=8, pad=2)
+        for line, place in enumerate(places, start=1):
+            grid[line, 0].set_ylabel(_label(place), fontsize=8)
+        share = f"{float(arrays[f'{part}/budget']):.0%} of the pixels measured"
+        figure.suptitle(f"{share}; errors from 0 (black) to {peak:.2f} of the range (white)", fontsize=11)
+    return figure
+
+
 def examples(arrays: dict[str, np.ndarray], levels: int, part: str = "example") -> Figure:
     """What each method measured of a few images, and its reconstructions; wrong pixels orange for two levels.
+
+    Where posterior means were kept (more than two levels), those and their errors are shown.
 
     Args:
         arrays: `PART/target` and `PART/METHOD/STEPS/...`, as `example_arrays` writes them.
     """
-    target = arrays[f"{part}/target"]  # (n, C, H, W)
-    kept = [key for key in arrays if key.startswith(f"{part}/") and key.endswith("/observation")]
-    places = [key.removesuffix("/observation") for key in kept]
+    target, places = arrays[f"{part}/target"], _places(arrays, part)  # (n, C, H, W)
+    if all(f"{place}/mean" in arrays for place in places):
+        return photographs(arrays, levels, part)
     with style():
         figure = Figure(figsize=(2.3 * len(target) + 1.6, 1.22 * (len(places) + 1)), layout="constrained")
         grid = figure.subplots(len(places) + 1, 2 * len(target), squeeze=False)
@@ -187,7 +238,6 @@ def examples(arrays: dict[str, np.ndarray], levels: int, part: str = "example") 
                 grid[line, 2 * i + 1].imshow(marked(x_hat, x, levels), interpolation="nearest")
                 grid[line, 2 * i + 1].set_title("exact" if wrong == 0 else f"{wrong} wrong", fontsize=8, pad=2)
         for line, place in enumerate(places, start=1):
-            _, method, steps = place.split("/")
-            grid[line, 0].set_ylabel(textwrap.fill(name_of(method, int(steps)), width=14), fontsize=8)
+            grid[line, 0].set_ylabel(_label(place), fontsize=8)
         figure.suptitle(f"{float(arrays[f'{part}/budget']):.0%} of the pixels measured", fontsize=11)
     return figure

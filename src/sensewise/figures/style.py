@@ -22,7 +22,7 @@ COLOURS = {
     "greedy": "#d1495b",
     "variance-greedy": "#e9724c",
     "grid-variance-greedy": "#7b2cbf",
-    "spread-variance-greedy": "#a1123f",
+    "spread-variance-greedy": "#d81159",
     "one-shot": "#3d5a98",
     "one-shot-topk": "#7b9bd1",
     "one-shot-bernoulli": "#a3b8dd",
@@ -138,11 +138,15 @@ def data_uri(content: bytes, kind: str = "png") -> str:
 
 
 def tinted(observation: np.ndarray, colour: str) -> np.ndarray:
-    """An observed binary image as RGB: hidden pixels grey, measured black dark, measured white in the method's colour.
+    """An observed image as RGB: hidden pixels grey, measured black dark, measured white in the method's colour.
 
     Args:
-        observation: tokens `(H, W)`: 0 hidden, 1 black, 2 white.
+        observation: tokens `(H, W)`: 0 hidden, 1 black, 2 white; or `(C, H, W)` with any number of levels.
     """
     tint = np.array(mpl.colors.to_rgb(colour))
+    if observation.ndim == 3:
+        hidden = (observation == 0).all(0)[..., None]
+        light = observation.mean(0)[..., None] / max(1, observation.max())
+        return np.where(hidden, HIDDEN, (0.3 + 0.7 * light) * tint)
     table = np.stack([np.array(HIDDEN), 0.25 * tint, 0.15 + 0.85 * tint])
     return table[np.clip(observation, 0, 2)]  # (H, W, 3)
