@@ -10,7 +10,17 @@ from sensewise.checkpoint import load_prior
 from sensewise.diffusion import AbsorbingProcess, sample
 from sensewise.errors import SensewiseError
 from sensewise.generator import MaskGenerator, load_generator
-from sensewise.policies import Greedy, OneShot, Policy, Random, SpreadGreedy, VariableDensity, grid_probe, random_probe
+from sensewise.policies import (
+    Greedy,
+    OneShot,
+    Policy,
+    Random,
+    SpreadGreedy,
+    VariableDensity,
+    grid_probe,
+    random_probe,
+    spread_variance,
+)
 from sensewise.priors import AbsorbingPrior, EmpiricalPrior, Prior
 from sensewise.reconstruct import Argmax, PosteriorMean, Reconstructor, UNetReconstructor, ZeroFilled
 from sensewise.sensors import KSpaceRowSensor, PixelSensor, Sensor, Side
@@ -52,5 +62,6 @@ __all__ = [
     "quantize",
     "random_probe",
     "sample",
+    "spread_variance",
     "summary",
 ]
