@@ -25,6 +25,7 @@ METRICS = ("psnr", "accuracy", "nonblack-recovery", "entropy")
 STEPS = (4, 16)
 BEFORE = (
     "random",
+    "label-greedy",
     "variance-greedy",
     "grid-variance-greedy",
     "spread-variance-greedy",
