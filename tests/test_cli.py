@@ -10,7 +10,7 @@ from PIL import Image
 from conftest import make_absorbing, random_tokens
 from sensewise import cli
 from sensewise.checkpoint import save_run, write_json
-from sensewise.data import FETCH, LOAD, bundled_mnist
+from sensewise.data import FETCH, LOAD, bundled_cifar10, bundled_mnist
 from sensewise.experiments import mnist_sequential
 
 
@@ -146,6 +146,7 @@ ACQUIRE = [
     (["--samples", "65"], "Invalid value for"),
     (["--seed", "-1"], "Invalid value for"),
     (["--prior", "mnits"], "no model called 'mnits'"),
+    (["--method", "greedi"], "no policy 'greedi': choose one of greedy, spread-greedy"),
     (["--out", "file/below"], "cannot write"),
 ]
 
@@ -160,6 +161,39 @@ def test_acquire_with_bad_options(sensewise, tmp_path, options, message):
     assert code == 2
     assert message in " ".join(err.split())
     assert files(tmp_path) == before
+
+
+def test_acquire_a_bundled_photograph(sensewise, tmp_path):
+    """The posterior mean of the bundled prior, judged in dB; random pixels are worse than spread ones."""
+    found = {}
+    for method in ("spread-variance-greedy", "random"):
+        options = [] if method == "spread-variance-greedy" else ["--method", method]
+        code, out, _ = sensewise(
+            "acquire", "photo:1", "--prior", "cifar10-random-masks", "--budget", 0.3, "--samples", 0, *options
+        )
+        assert code == 0
+        outcome = json.loads((tmp_path / "runs/acquire/acquisition.json").read_text())
+        assert outcome["measured"] == 307
+        assert f"{outcome['psnr']:.1f} dB in the reconstruction" in out
+        with Image.open(tmp_path / "runs/acquire/reconstruction.png") as picture:
+            drawn = np.moveaxis(np.asarray(picture), 2, 0) / 255
+        error = drawn - (bundled_cifar10(2).tokens[1].numpy() - 1.0) / 7
+        assert abs(-10 * np.log10((error**2).mean()) - outcome["psnr"]) < 0.1
+        found[method] = outcome["psnr"]
+    assert found["spread-variance-greedy"] > found["random"]
+
+
+@pytest.mark.parametrize("name", ["photo:512", "photo:x"])
+def test_no_such_photograph(sensewise, name):
+    code, _, err = sensewise("acquire", name, "--prior", "cifar10-random-masks")
+    assert code == 2
+    assert "give photo:0 to photo:511" in " ".join(err.split())
+
+
+def test_a_digit_does_not_fit_the_prior_of_photographs(sensewise):
+    code, _, err = sensewise("acquire", "digit:3", "--prior", "cifar10-random-masks")
+    assert code == 2
+    assert "takes tokens of shape (B, 3, 32, 32), got (1, 1, 32, 32)" in " ".join(err.split())
 
 
 @pytest.mark.parametrize("name", ["digit:2560", "digit:-1", "digit:", "digit:x", "digit:²", "digit:" + "9" * 5000])

@@ -9,7 +9,7 @@ from PIL import Image
 from torch import Tensor
 
 from sensewise.checkpoint import load_prior, write_json
-from sensewise.data import bundled_mnist
+from sensewise.data import bundled_cifar10, bundled_mnist
 from sensewise.data.pictures import read_picture
 from sensewise.diffusion import sample
 from sensewise.errors import DataError
@@ -20,15 +20,26 @@ from sensewise.figures.style import save
 from sensewise.priors import Prior
 from sensewise.tokens import quantize
 
+BUNDLED = {"digit": (bundled_mnist, 2560, "mnist"), "photo": (bundled_cifar10, 512, "cifar10")}
+"""What `NAME:N` means: the images, how many there are, and the prior for them."""
+
+
+def bundled_kind(source: str) -> str | None:
+    """ "digit" for `digit:N`, "photo" for `photo:N`, None for a path."""
+    kind, colon, _ = source.partition(":")
+    return kind if colon and kind in BUNDLED else None
+
 
 def read_source(source: str, prior: Prior) -> Tensor:
-    """A picture file, or `digit:N` for a bundled digit, as tokens `(1, C, H, W)` of the prior's size."""
-    if not source.startswith("digit:"):
+    """A picture file, `digit:N` or `photo:N` for a bundled image, as tokens `(1, C, H, W)` of the prior's size."""
+    kind = bundled_kind(source)
+    if kind is None:
         return quantize(read_picture(Path(source), prior.shape), prior.num_states)[None]
-    number = source.removeprefix("digit:")
-    if not number.isdecimal() or len(number) > 4:
-        raise DataError(f"digit:{number[:9]} is not possible: give digit:0 to digit:2559")
-    return bundled_mnist(int(number) + 1)[slice(int(number), int(number) + 1)][0]
+    load, count, _ = BUNDLED[kind]
+    number = source.partition(":")[2]
+    if not number.isdecimal() or len(number) > 4 or int(number) >= count:
+        raise DataError(f"{kind}:{number[:9]} is not possible: give {kind}:0 to {kind}:{count - 1}")
+    return load(int(number) + 1)[slice(int(number), int(number) + 1)][0]
 
 
 def acquire_image(
@@ -36,28 +47,35 @@ def acquire_image(
     budget: float | int,
     steps: int,
     label: int | None,
-    prior_name: str,
+    prior_name: str | None,
     folder: Path,
     samples: int,
     seed: int,
+    method: str | None = None,
 ) -> str:
     """Acquire one picture, or every picture of a folder, and write what came of it.
 
     Mask, reconstruction, uncertainty, possible images, figure and animation go into `folder`, those of a folder of
     pictures into one folder each.
 
+    Args:
+        prior_name: None takes the bundled one for `digit:N` and `photo:N`, and that of digits for files.
+        method: a key of `STRATEGIES`; None takes "greedy" for two levels and "spread-variance-greedy" for more.
+
     Returns:
         A sentence that says how it went.
     """
-    prior = load_prior(prior_name)
-    if source.startswith("digit:") or not Path(source).is_dir():
-        return f"{_acquire_one(prior, source, budget, steps, label, folder, samples, seed)}: see {folder}"
+    kind = bundled_kind(source)
+    prior = load_prior(prior_name or BUNDLED[kind or "digit"][2])
+    method = method or ("greedy" if prior.num_states == 2 else "spread-variance-greedy")
+    if kind or not Path(source).is_dir():
+        return f"{_acquire_one(prior, method, source, budget, steps, label, folder, samples, seed)}: see {folder}"
     suffixes = set(Image.registered_extensions())
     paths = sorted(path for path in Path(source).iterdir() if path.suffix.lower() in suffixes)
     lines = []
     for path in paths:
         try:
-            told = _acquire_one(prior, str(path), budget, steps, label, folder / path.name, samples, seed)
+            told = _acquire_one(prior, method, str(path), budget, steps, label, folder / path.name, samples, seed)
             lines.append(f"{path.name}: {told}")
         except DataError as error:
             lines.append(f"left out: {error}")
@@ -68,6 +86,7 @@ def acquire_image(
 
 def _acquire_one(
     prior: Prior,
+    method: str,
     source: str,
     budget: float | int,
     steps: int,
@@ -77,12 +96,13 @@ def _acquire_one(
     seed: int,
 ) -> str:
     x, labels = read_source(source, prior), prior.known_label(label)
-    film = record(prior, "greedy", x, labels, budget, steps=steps, seed=seed)
-    last, levels = film.steps, film.levels
+    film = record(prior, method, x, labels, budget, steps=steps, seed=seed)
+    last = film.steps
     mask = film.mask(last)
     save(_npy(mask), folder / "mask.npy")
     save(pictures.png(mask), folder / "mask.png")
-    save(pictures.png(pictures.rgb(film.reconstruction[last], levels)), folder / "reconstruction.png")
+    rebuilt = pictures.rgb(film.reconstruction[last], 2) if film.levels == 2 else pictures.rebuilt(film, last)
+    save(pictures.png(rebuilt), folder / "reconstruction.png")
     save(_npy(film.entropy[last]), folder / "uncertainty.npy")
     save(pictures.png(film.entropy[last] / max(float(film.entropy.max()), 1e-9)), folder / "uncertainty.png")
     save(pictures.sheet(film), folder / "steps.png")
@@ -93,8 +113,12 @@ def _acquire_one(
     outcome = {"measured": measured, "density": measured / mask.size, "steps": steps, "errors": wrong}
     outcome["expected_errors"] = round(float(film.expected_errors[last]), 4)
     outcome["nats_left"] = round(float(film.entropy[last].sum()), 4)
+    told = f"{wrong} wrong in the reconstruction"
+    if film.levels > 2:
+        outcome["psnr"] = round(float(film.psnr[last]), 3)
+        told = f"{pictures.verdict(film, last)} in the reconstruction"
     write_json(folder / "acquisition.json", outcome)
-    return f"{measured} of {mask.size} pixels measured in {steps} steps, {wrong} wrong in the reconstruction"
+    return f"{measured} of {mask.size} pixels measured in {steps} steps, {told}"
 
 
 def _possible(prior: Prior, film: Film, labels: Tensor | None, samples: int, seed: int) -> bytes:

@@ -275,17 +275,26 @@ def report(
 @app.command()
 def acquire(
     image: Annotated[
-        Path, typer.Argument(help="A picture, a folder of pictures, digit:N, a k-space file (.h5), or knee:N.")
+        Path, typer.Argument(help="A picture, a folder of pictures, digit:N, photo:N, a k-space file (.h5), or knee:N.")
     ],
     budget: Annotated[str, typer.Option(help="Fraction of the pixels to measure (0.1), or a count (102).")] = "0.1",
     steps: Annotated[
         int | None, typer.Option(help="In how many steps.", show_default="16; 1 for rows of k-space")
     ] = None,
     label: Annotated[int | None, typer.Option(help="The class, if it is known.")] = None,
-    prior: Annotated[str, typer.Option(help="A bundled prior's name or a run folder.")] = "mnist",
+    prior: Annotated[
+        str | None,
+        typer.Option(help="A bundled prior's name or a run folder.", show_default="mnist; cifar10 for photo:N"),
+    ] = None,
     folder: Annotated[Path, typer.Option("--out", help="Where the files go.")] = Path("runs/acquire"),
     samples: Annotated[int, typer.Option(help="How many possible images to draw.", min=0, max=64)] = 4,
-    method: Annotated[str, typer.Option(help="For k-space: which rows, or a mask file.")] = "acs-variable-density",
+    method: Annotated[
+        str | None,
+        typer.Option(
+            help="Which pixels: greedy (default for two levels), spread-variance-greedy (default for more), random ... "
+            "For k-space: which rows (default acs-variable-density), or a mask file."
+        ),
+    ] = None,
     preset: Annotated[str, typer.Option(help="For k-space: sizes and trained models.")] = "cpu",
     seed: Seed = 0,
 ) -> None:
@@ -297,12 +306,18 @@ def acquire(
         from sensewise.mri.acquire_kspace import acquire_kspace
 
         found = acquire_kspace(
-            str(image), parse_budget(budget), 1 if steps is None else steps, method, preset, folder, seed
+            str(image),
+            parse_budget(budget),
+            1 if steps is None else steps,
+            method or "acs-variable-density",
+            preset,
+            folder,
+            seed,
         )
         out.print(found, soft_wrap=True)
         return
     summary = acquire_image(
-        str(image), parse_budget(budget), 16 if steps is None else steps, label, prior, folder, samples, seed
+        str(image), parse_budget(budget), 16 if steps is None else steps, label, prior, folder, samples, seed, method
     )
     out.print(summary, soft_wrap=True, markup=False)
 

@@ -9,10 +9,13 @@ from dataclasses import dataclass
 
 import matplotlib as mpl
 import numpy as np
+import torch
 from matplotlib.figure import Figure
 from PIL import Image
 
 from sensewise.figures.style import COLOURS, HIDDEN, name_of, style, tinted
+from sensewise.metrics import psnr
+from sensewise.tokens import dequantize
 
 WRONG = mpl.colors.to_rgb("#ff7f0e")
 MEASURED = "#d1495b"
@@ -48,6 +51,17 @@ class Film:
     def reconstruction(self) -> np.ndarray:
         """The most probable tokens, `(R + 1, C, H, W)`."""
         return (self.probs.argmax(-1) + 1).astype(np.uint8)
+
+    @property
+    def mean(self) -> np.ndarray:
+        """The expected intensities in [0, 1], `(R + 1, C, H, W)`."""
+        return self.probs.astype(np.float32) @ np.linspace(0, 1, self.levels, dtype=np.float32)
+
+    @property
+    def psnr(self) -> np.ndarray:
+        """Of the expected intensities in each frame, dB `(R + 1,)`."""
+        truth = dequantize(torch.from_numpy(self.target), self.levels)
+        return psnr(torch.from_numpy(self.mean), truth).numpy()
 
     @property
     def errors(self) -> np.ndarray:
@@ -103,8 +117,21 @@ def store(film: Film) -> dict[str, np.ndarray]:
 
 def _panels(film: Film, frame: int, peak: float) -> list[np.ndarray]:
     heat = mpl.colormaps["magma"](film.entropy[frame].astype(float) / peak)[..., :3]
-    x_hat = film.reconstruction[frame]
-    return [heat, seen(film.observation(frame), film.levels), marked(x_hat, film.target, film.levels)]
+    return [heat, seen(film.observation(frame), film.levels), rebuilt(film, frame)]
+
+
+def rebuilt(film: Film, frame: int) -> np.ndarray:
+    """The reconstruction to look at, `(H, W, 3)`: the most probable image of two levels, else expected intensities."""
+    if film.levels == 2:
+        return marked(film.reconstruction[frame], film.target, 2)
+    return rgb(1 + film.mean[frame] * (film.levels - 1), film.levels)
+
+
+def verdict(film: Film, frame: int) -> str:
+    """How good that reconstruction is, in two words."""
+    if film.levels > 2:
+        return f"{film.psnr[frame]:.1f} dB"
+    return "exact" if film.errors[frame] == 0 else f"{film.errors[frame]} wrong"
 
 
 def _peak(film: Film) -> float:
@@ -117,8 +144,8 @@ def gif(film: Film, width: int = 600, milliseconds: int = 350) -> bytes:
     gap = np.ones((height, 1, 3))
     frames = []
     for frame in range(film.steps + 1):
-        heat, measured, rebuilt = _panels(film, frame, _peak(film))
-        whole = np.concatenate([heat, gap, measured, gap, rebuilt], axis=1)
+        heat, measured, drawn = _panels(film, frame, _peak(film))
+        whole = np.concatenate([heat, gap, measured, gap, drawn], axis=1)
         picture = Image.fromarray((255 * whole).round().astype(np.uint8))
         scale = max(1, width // picture.width)
         frames.append(picture.resize((picture.width * scale, picture.height * scale), Image.Resampling.NEAREST))
@@ -140,7 +167,6 @@ def png(values: np.ndarray, side: int = 0) -> bytes:
 def sheet(film: Film, columns: int = 7) -> Figure:
     """Some frames beside each other: entropy, measured pixels, reconstruction."""
     shown = sorted({round(i * film.steps / (columns - 1)) for i in range(columns)})
-    errors = film.errors
     with style():
         figure = Figure(figsize=(1.3 * len(shown) + 1.0, 4.5), layout="constrained")
         grid = figure.subplots(3, len(shown), squeeze=False)
@@ -148,7 +174,7 @@ def sheet(film: Film, columns: int = 7) -> Figure:
             titles = [
                 f"step {frame}" if frame else "start",
                 f"{film.mask(frame).sum()} measured",
-                "exact" if errors[frame] == 0 else f"{errors[frame]} wrong",
+                verdict(film, frame),
             ]
             for line, (panel, title) in enumerate(zip(_panels(film, frame, _peak(film)), titles, strict=True)):
                 axes = grid[line, column]
