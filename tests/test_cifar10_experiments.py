@@ -36,7 +36,7 @@ def test_every_method_metric_and_budget_has_a_row(results):
     assert methods == {("random", 1), ("variable-density", 1), *((name, r) for name in named for r in (4, 16))}
     assert len(rows) == len(methods) * len(BUDGETS) * len(METRICS)
     before = {(row["method"], row["steps"]) for row in results.rows if row["prior"] == "random-masks"}
-    greedy = {"label-greedy", "variance-greedy", "grid-variance-greedy", "spread-variance-greedy"}
+    greedy = {"label-greedy", "variance-greedy", "spread-variance-greedy"}
     assert before == {("random", 1), *((name, 16) for name in greedy)}
     assert all(row["density"] == round(round(row["budget"] * 1024) / 1024, 6) for row in results.rows)
 

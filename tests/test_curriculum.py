@@ -18,7 +18,8 @@ SPREAD = Curriculum(on_policy=1.0, min_steps=2, max_steps=6, max_budget=0.5, pro
 
 
 def fresh_rollouts(batch=40, curriculum=GREEDY):
-    rollouts = Rollouts(batch, (8, 8), curriculum)
+    policy = spread_variance(make_absorbing()) if curriculum.spread else None
+    rollouts = Rollouts(batch, 64, curriculum, policy)
     rollouts.restart_finished(torch.arange(batch), seeded())
     return rollouts
 
@@ -87,7 +88,8 @@ def test_spreading_needs_the_variance():
 
 
 def test_state_round_trip():
-    one, two = fresh_rollouts(curriculum=SPREAD), Rollouts(40, (8, 8), SPREAD)
+    one = fresh_rollouts(curriculum=SPREAD)
+    two = Rollouts(40, 64, SPREAD, one.policy)
     two.load_state({name: tensor.clone() for name, tensor in one.state().items()})
     scores = torch.rand(40, 64, generator=seeded(3))
     for rollouts in (one, two):

@@ -120,6 +120,17 @@ def test_spreading_changes_what_is_chosen_not_the_scores():
     assert not torch.equal(spread.choose(scores, 8), plain.choose(scores, 8))
 
 
+def test_with_spacing_the_first_picks_keep_further_apart():
+    """2 of 16 pixels: a mean distance of sqrt(8); with 8 measured before, sqrt(16 / 10); at most sigma."""
+    policy = SpreadGreedy(make_absorbing(shape=(1, 4, 4)), damping=0.9, sigma=2.0, spacing=0.5)
+    scores = torch.rand(1, 16, generator=seeded())
+    later = scores.masked_fill(torch.arange(16) < 8, -torch.inf)
+    for given, width in ((scores, 0.5 * 8**0.5), (later, 0.5 * 1.6**0.5)):
+        assert torch.equal(policy.choose(given, 2), masks.spread_top_k(given, 2, (4, 4), 0.9, width))
+    policy.sigma = 0.1
+    assert torch.equal(policy.choose(scores, 2), masks.spread_top_k(scores, 2, (4, 4), 0.9, 0.1))
+
+
 def test_with_reach_a_pixel_between_two_uncertain_ones_scores_higher():
     prior, side = make_absorbing(), Side(label=torch.tensor([1]))
     mask = masks.random(1, 64, 20, seeded())
@@ -130,7 +141,9 @@ def test_with_reach_a_pixel_between_two_uncertain_ones_scores_higher():
     assert (found > alone).all()  # measured pixels are certain: they add nothing, but have neighbours
 
 
-@pytest.mark.parametrize("options", [{"damping": 1.0}, {"damping": -0.1}, {"sigma": 0.0}, {"reach": -1.0}])
+@pytest.mark.parametrize(
+    "options", [{"damping": 1.0}, {"damping": -0.1}, {"sigma": 0.0}, {"reach": -1.0}, {"spacing": -1.0}]
+)
 def test_spreading_needs_sensible_numbers(options):
     with pytest.raises(ConfigError, match="damping"):
         SpreadGreedy(make_absorbing(), **options)

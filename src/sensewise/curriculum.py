@@ -16,7 +16,7 @@ from sensewise.data.images import Images
 from sensewise.diffusion import AbsorbingProcess, cross_entropy
 from sensewise.errors import ConfigError
 from sensewise.metrics import errors, psnr
-from sensewise.policies import PHOTOGRAPHS, Greedy, Score, spread_variance
+from sensewise.policies import Greedy, Score, SpreadGreedy, spread_variance
 from sensewise.priors import UNKNOWN, AbsorbingPrior, Prior
 from sensewise.reconstruct import Argmax, PosteriorMean
 from sensewise.sensors import PixelSensor, Side
@@ -93,10 +93,14 @@ def random_masks(batch: int, num_actions: int, power: float, generator: Generato
 
 
 class Rollouts:
-    """Greedy trajectories under way, one image each: after every training step each of them moves on by one step."""
+    """Greedy trajectories under way, one image each: after every training step each of them moves on by one step.
 
-    def __init__(self, batch: int, shape: tuple[int, int], curriculum: Curriculum) -> None:
-        self.shape, self.curriculum, num_actions = shape, curriculum, shape[0] * shape[1]
+    Args:
+        policy: how the spread ones pick, or None if there are none.
+    """
+
+    def __init__(self, batch: int, num_actions: int, curriculum: Curriculum, policy: SpreadGreedy | None) -> None:
+        self.curriculum, self.policy = curriculum, policy
         self.index = torch.zeros(batch, dtype=torch.int64)
         self.known = torch.ones(batch, dtype=torch.bool)
         self.flipped = torch.zeros(batch, dtype=torch.bool)
@@ -138,12 +142,10 @@ class Rollouts:
 
     def advance(self, scores: Tensor) -> None:
         """Measure the pixels of highest score, `(B, K)`, that are not measured yet."""
-        if self.curriculum.spread:
-            own = PHOTOGRAPHS
-            around = masks.around(scores.masked_fill(self.mask, 0.0), self.shape, own["reach"])
+        if self.policy is not None:
+            around = self.policy.score_around(scores.masked_fill(self.mask, 0.0))
             scores = torch.where(self.spread[:, None], around, scores).masked_fill(self.mask, -torch.inf)
-            damping = own["damping"] * self.spread.float()
-            chosen = masks.spread_top_k(scores, self.per_step, self.shape, damping, own["sigma"])
+            chosen = self.policy.choose(scores, self.per_step, self.policy.damping * self.spread.float())
         else:
             chosen = masks.lowest(-scores.masked_fill(self.mask, -torch.inf), self.per_step)
         self.mask = self.mask | chosen
@@ -171,7 +173,8 @@ class PriorObjective(Objective):
         self.train, self.validation, self.curriculum = train, validation, curriculum
         self.batch_size = batch_size
         self.num_actions = prior.shape[1] * prior.shape[2]
-        self.rollouts = Rollouts(round(batch_size * curriculum.on_policy), prior.shape[1:], curriculum)
+        policy = spread_variance(prior) if curriculum.spread else None
+        self.rollouts = Rollouts(round(batch_size * curriculum.on_policy), self.num_actions, curriculum, policy)
 
     def state(self) -> dict[str, Tensor]:
         return self.rollouts.state()

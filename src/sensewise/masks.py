@@ -77,7 +77,7 @@ def around(values: Tensor, shape: tuple[int, int], reach: float) -> Tensor:
 
 
 def spread_top_k(
-    scores: Tensor, k: int | Tensor, shape: tuple[int, int], damping: float | Tensor, sigma: float
+    scores: Tensor, k: int | Tensor, shape: tuple[int, int], damping: float | Tensor, sigma: float | Tensor
 ) -> Tensor:
     r"""The highest score, then the highest after scores around it were damped, and so on, `k` times.
 
@@ -85,19 +85,22 @@ def spread_top_k(
 
     Args:
         scores: at least 0, or -inf for what may not be picked, with shape `(B, H W)`.
-        k: one number, or one for each row, with shape `(B,)`.
-        damping: one number, or one for each row, with shape `(B,)`.
+        k: how many, as `damping` and `sigma` one number, or one for each row, with shape `(B,)`.
     """
     (height, width), left, batch = shape, scores.clone(), len(scores)
-    wanted = torch.as_tensor(k).expand(batch)
-    near_row, near_column = nearness(height, sigma), nearness(width, sigma)
-    strength = torch.as_tensor(damping, dtype=scores.dtype).expand(batch).view(-1, 1, 1)
+    rows, columns = torch.arange(height), torch.arange(width)
+
+    def per_row(value: float | Tensor) -> Tensor:
+        return torch.as_tensor(value, dtype=scores.dtype).expand(batch)[:, None]
+
+    wanted, strength, scale = per_row(k), per_row(damping), -0.5 / per_row(sigma) ** 2
     chosen = torch.zeros(scores.shape, dtype=torch.bool)
     for picked in range(int(wanted.max()) if batch else 0):
         best, pick = left.max(1, keepdim=True)  # (B, 1)
-        chosen.scatter_(1, pick, (best > -torch.inf) & (wanted > picked)[:, None] | chosen.gather(1, pick))
-        row, column = pick[:, 0] // width, pick[:, 0] % width
-        left *= 1 - (strength * near_row[row].unsqueeze(2) * near_column[column].unsqueeze(1)).flatten(1)
+        chosen.scatter_(1, pick, ((best > -torch.inf) & (wanted > picked)) | chosen.gather(1, pick))
+        near_row = strength * torch.exp(scale * (rows - pick // width) ** 2)  # (B, H)
+        near_column = torch.exp(scale * (columns - pick % width) ** 2)  # (B, W)
+        left *= 1 - (near_row.unsqueeze(2) * near_column.unsqueeze(1)).flatten(1)
         left.scatter_(1, pick, -torch.inf)
     return chosen
 

@@ -27,7 +27,6 @@ BEFORE = (
     "random",
     "label-greedy",
     "variance-greedy",
-    "grid-variance-greedy",
     "spread-variance-greedy",
 )  # in 16 steps: what is compared between the two stages
 
