@@ -1,4 +1,4 @@
-"""Optimisers: AdamW, and Muon for the kernels inside a network, which on photographs needs half as many steps."""
+"""Optimisers: AdamW, and Muon for the kernels inside a network (docs/lab-notes.md has what it gains)."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
@@ -16,12 +16,12 @@ ROUNDS = 5
 
 def build_optimizer(model: nn.Module, kind: Kind, learning_rate: float, weight_decay: float) -> torch.optim.Optimizer:
     """The optimiser of all weights of a model."""
-    inner: list[nn.Parameter] = []
-    if kind == "muon":
-        inner = [p for name, p in model.named_parameters() if p.dim() == 4 and not set(EDGES) & set(name.split("."))]
+    options: Any = {"lr": learning_rate, "betas": (0.9, 0.99), "weight_decay": weight_decay, "fused": True}
+    if kind == "adamw":
+        return torch.optim.AdamW(model.parameters(), **options)
+    inner = [p for name, p in model.named_parameters() if p.dim() == 4 and not set(EDGES) & set(name.split("."))]
     chosen = set(map(id, inner))
-    others = [p for p in model.parameters() if id(p) not in chosen]
-    return Muon(inner, others, lr=learning_rate, betas=(0.9, 0.99), weight_decay=weight_decay, fused=True)
+    return Muon(inner, [p for p in model.parameters() if id(p) not in chosen], **options)
 
 
 class Muon(torch.optim.AdamW):
@@ -31,7 +31,7 @@ class Muon(torch.optim.AdamW):
     as one of AdamW with the same learning rate usually is (Liu et al., "Muon is scalable for LLM training", 2025).
 
     Args:
-        kernels: of convolutions, each taken as a matrix with one row an output channel; may be empty.
+        kernels: of convolutions, each taken as a matrix with one row an output channel.
         others: everything else.
         options: of AdamW.
     """
@@ -39,8 +39,7 @@ class Muon(torch.optim.AdamW):
     def __init__(self, kernels: Iterable[nn.Parameter], others: Iterable[nn.Parameter], **options: Any) -> None:
         super().__init__([{"params": list(others)}], **options)
         self.kernels = list(kernels)
-        if self.kernels:
-            self.add_param_group({"params": self.kernels})
+        self.add_param_group({"params": self.kernels})
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -50,8 +49,7 @@ class Muon(torch.optim.AdamW):
             loss = super().step(closure)
         finally:
             self.param_groups = groups
-        if self.kernels:
-            self._step_kernels(groups[1]["lr"], groups[1]["weight_decay"])
+        self._step_kernels(groups[1]["lr"], groups[1]["weight_decay"])
         return loss
 
     def _step_kernels(self, rate: float, decay: float) -> None:
@@ -75,7 +73,7 @@ class Muon(torch.optim.AdamW):
 def orthogonal(matrices: Tensor) -> Tensor:
     """Nearly the closest matrices `(B, m, n)` with orthogonal rows or columns, by Newton-Schulz iterations.
 
-    Singular values end between 0.5 and 1.3, apart from those that are hundreds of times smaller than the largest.
+    Singular values end between 0.5 and 1.3, apart from those that were far smaller than the largest.
     """
     tall = matrices.shape[1] > matrices.shape[2]
     x = matrices.mT if tall else matrices

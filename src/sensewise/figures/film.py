@@ -198,6 +198,15 @@ def _label(place: str) -> str:
     return textwrap.fill(name_of(method, int(steps)), width=18)
 
 
+def _quiet_grid(figure: Figure, lines: int, columns: int) -> np.ndarray:
+    """Axes for pictures, `(lines, columns)`: no ticks, no lines."""
+    grid = figure.subplots(lines, columns, squeeze=False)
+    for axes in grid.flat:
+        axes.set(xticks=[], yticks=[])
+        axes.grid(False)
+    return grid
+
+
 def photographs(arrays: dict[str, np.ndarray], levels: int, part: str) -> Figure:
     """What each method measured of a few images, in its colour, the posterior means, and where they are wrong.
 
@@ -210,10 +219,7 @@ def photographs(arrays: dict[str, np.ndarray], levels: int, part: str) -> Figure
     peak = max(float(np.quantile(np.stack(list(errors.values())), 0.995)), 1e-6)
     with style():
         figure = Figure(figsize=(3.5 * len(target) + 1.6, 1.26 * (len(places) + 1)), layout="constrained")
-        grid = figure.subplots(len(places) + 1, 3 * len(target), squeeze=False)
-        for axes in grid.flat:
-            axes.set(xticks=[], yticks=[])
-            axes.grid(False)
+        grid = _quiet_grid(figure, len(places) + 1, 3 * len(target))
         for i, x in enumerate(target):
             grid[0, 3 * i + 1].imshow(rgb(x, levels), interpolation="nearest")
             grid[0, 3 * i + 1].set_title("target", fontsize=8, pad=2)
@@ -249,10 +255,7 @@ def examples(arrays: dict[str, np.ndarray], levels: int, part: str = "example") 
         return photographs(arrays, levels, part)
     with style():
         figure = Figure(figsize=(2.3 * len(target) + 1.6, 1.22 * (len(places) + 1)), layout="constrained")
-        grid = figure.subplots(len(places) + 1, 2 * len(target), squeeze=False)
-        for axes in grid.flat:
-            axes.set(xticks=[], yticks=[])
-            axes.grid(False)
+        grid = _quiet_grid(figure, len(places) + 1, 2 * len(target))
         for i, x in enumerate(target):
             grid[0, 2 * i].imshow(rgb(x, levels), interpolation="nearest")
             grid[0, 2 * i].set_title("target", fontsize=8, pad=2)
