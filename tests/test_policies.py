@@ -121,14 +121,16 @@ def test_spreading_changes_what_is_chosen_not_the_scores():
 
 
 def test_with_spacing_the_first_picks_keep_further_apart():
-    """2 of 16 pixels: a mean distance of sqrt(8); with 8 measured before, sqrt(16 / 10); at most sigma."""
-    policy = SpreadGreedy(make_absorbing(shape=(1, 4, 4)), damping=0.9, sigma=2.0, spacing=0.5)
-    scores = torch.rand(1, 16, generator=seeded())
-    later = scores.masked_fill(torch.arange(16) < 8, -torch.inf)
+    """8 of 64 pixels: a mean distance of sqrt(8); with 32 measured before, sqrt(64 / 40); at most sigma."""
+    policy = SpreadGreedy(make_absorbing(), damping=0.9, sigma=3.0, spacing=0.5)
+    scores = torch.rand(4, 64, generator=seeded())
+    later = scores.masked_fill(torch.arange(64) < 32, -torch.inf)
     for given, width in ((scores, 0.5 * 8**0.5), (later, 0.5 * 1.6**0.5)):
-        assert torch.equal(policy.choose(given, 2), masks.spread_top_k(given, 2, (4, 4), 0.9, width))
+        found = policy.choose(given, 8)
+        assert torch.equal(found, masks.spread_top_k(given, 8, (8, 8), 0.9, width))
+        assert not torch.equal(found, masks.spread_top_k(given, 8, (8, 8), 0.9, 3.0))
     policy.sigma = 0.1
-    assert torch.equal(policy.choose(scores, 2), masks.spread_top_k(scores, 2, (4, 4), 0.9, 0.1))
+    assert torch.equal(policy.choose(scores, 8), masks.spread_top_k(scores, 8, (8, 8), 0.9, 0.1))
 
 
 def test_with_reach_a_pixel_between_two_uncertain_ones_scores_higher():
