@@ -48,14 +48,14 @@ METRIC_NAMES = {
 def cifar10_one_shot(path: Path) -> Section:
     """Table cifar-open."""
     results, arrays = read_results(path), read_arrays(path)
-    rows, lines = results["rows"], []
+    rows, lines = pick(results["rows"], prior="on-policy"), []
     budgets = sorted({row["budget"] for row in rows})
     for budget in budgets:
         for method in ("one-shot", "random"):
             found = {row["metric"]: row for row in pick(rows, method=method, budget=budget)}
             lines.append((f"{name_of(method, 1)}, s = {budget:g}", [cell(found.get(name)) for name in METRIC_NAMES]))
     psnr = pick(rows, metric="psnr")
-    heads, names = {b: f"s = {b:g}" for b in budgets}, {row["method"]: name_of(row["method"], 1) for row in psnr}
+    heads = {budget: f"s = {budget:g}" for budget in budgets}
     text = [
         "The generator chooses the whole mask from an 8 x 8 grey summary, the label and the budget. Masks are drawn on "
         "budget; mean ± standard deviation over the seeds.",
@@ -64,14 +64,21 @@ def cifar10_one_shot(path: Path) -> Section:
     ]
     grids = [
         ("Learned and random masks", Grid(["", *METRIC_NAMES.values()], lines)),
-        ("PSNR in dB of every way to draw a mask", grid(psnr, "method", "budget", heads, names, low=False)),
+        ("PSNR in dB of every way to draw a mask", grid(psnr, "method", "budget", heads, _names(psnr), low=False)),
     ]
+    if earlier := pick(results["rows"], prior="random-masks", metric="psnr"):
+        caption = f"PSNR in dB, prior trained on {STAGES['random-masks']}"
+        grids.append((caption, grid(earlier, "method", "budget", heads, _names(earlier), low=False)))
     figures: dict[str, tuple[Any, str]] = {}
     for budget in ("0.1", "0.3"):
         caption = f"What each method measures at s = {budget}, the posterior mean and its errors."
         drawn = film.examples(arrays, NUM_STATES, f"example-{budget}")
         figures[f"cifar10-one-shot-examples-{budget}.png"] = (drawn, caption)
     return Section("CIFAR-10, one-shot masks", text, [], figures, results, grids)
+
+
+def _names(rows: Rows) -> dict[str, str]:
+    return {row["method"]: name_of(row["method"], 1) for row in rows}
 
 
 def _gain(psnr: Rows) -> str:

@@ -1,11 +1,12 @@
 """`baselines`: Figure baselines: every way to spend a budget, reconstructed by the same prior, on both data sets.
 
 LOUPE is shown at the better of its top-k and its budget-exact sampled masks at each budget (column `better`), once with
-the prior and once with its own U-Net, as the paper does. Rows on CIFAR-10 say so in the column `dataset`.
+the prior and once with its own U-Net, as the paper does. Rows on CIFAR-10 say so in the column `dataset`, and
+in `prior` which stage of the prior reconstructs.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from rich.progress import Progress
@@ -61,7 +62,6 @@ class Part:
         low: whether less of it is better.
         paper: the paper's value for (method, steps, budget, metric), or None.
         greedy: its sequential methods.
-        columns: of its rows.
     """
 
     budgets: tuple[float, ...]
@@ -70,7 +70,6 @@ class Part:
     low: bool
     paper: Callable[[str, int, float, str], float | None]
     greedy: Callable[[AbsorbingPrior], list[Strategy]]
-    columns: dict[str, Any] = field(default_factory=dict)
 
 
 PARTS = {
@@ -89,7 +88,6 @@ PARTS = {
         False,
         cifar10_paper,
         _cifar10_greedy,
-        {"dataset": "cifar10"},
     ),
 }
 
@@ -113,16 +111,28 @@ def mark_better(rows: list[dict[str, Any]], metric: str, low: bool) -> None:
 
 
 def loupe_rows(
-    prior: AbsorbingPrior, loupe: Loupe, images: Images, part: Part, seeds: Sequence[int], progress: Progress
+    prior: AbsorbingPrior,
+    loupe: Loupe,
+    images: Images,
+    part: Part,
+    seeds: Sequence[int],
+    progress: Progress,
+    where: dict[str, Any],
 ) -> list[dict[str, Any]]:
     """Both kinds of masks of one trained LOUPE, at its own budget."""
     rows = []
     for kind, sampled in (("top-k", False), ("sampled", True)):
-        budgets, columns = (loupe.map.budget,), {"masks": kind, **part.columns}
-        strategies = loupe_strategies(loupe, sampled)
+        budgets, columns = (loupe.map.budget,), {"masks": kind, **where}
+        strategies = _measured(loupe_strategies(loupe, sampled), where)
         rows += evaluate(prior, images, strategies, budgets, seeds, part.metrics, part.paper, progress, columns)
     mark_better(rows, part.metrics[0], part.low)
     return rows
+
+
+def _measured(strategies: list[Strategy], where: dict[str, Any]) -> list[Strategy]:
+    """All of them; with the prior before its on-policy stage, one of each kind."""
+    left_out = ("variance-greedy", "loupe-own-unet") if where.get("prior") == "random-masks" else ()
+    return [strategy for strategy in strategies if strategy.method not in left_out]
 
 
 def measure(
@@ -134,8 +144,9 @@ def measure(
     images: Images,
     seeds: Sequence[int],
     progress: Progress,
+    where: dict[str, Any],
 ) -> None:
-    """Add the rows and example masks of one data set."""
+    """Add the rows of one data set and one prior, with the columns `where`, and its example masks."""
     part = PARTS[dataset]
     strategies = [
         Strategy("random", Random()),
@@ -143,12 +154,11 @@ def measure(
         Strategy("one-shot", OneShot(generator.keep_logits)),
         *part.greedy(prior),
     ]
-    results.rows += evaluate(
-        prior, images, strategies, part.budgets, seeds, part.metrics, part.paper, progress, part.columns
-    )
+    measured = _measured(strategies, where)
+    results.rows += evaluate(prior, images, measured, part.budgets, seeds, part.metrics, part.paper, progress, where)
     by_budget = {loupe.map.budget: loupe for loupe in loupes}
     for loupe in loupes:
-        results.rows += loupe_rows(prior, loupe, images, part, seeds, progress)
+        results.rows += loupe_rows(prior, loupe, images, part, seeds, progress, where)
     prefix = "" if dataset == "mnist" else f"{dataset}-"
     for budget in part.examples:
         shown = [*strategies[:2], *(loupe_strategies(by_budget[budget], True) if budget in by_budget else [])]
@@ -160,23 +170,25 @@ def measure(
 def _add(
     results: Results,
     dataset: str,
-    prior: AbsorbingPrior,
+    priors: dict[str, AbsorbingPrior],
     generator: MaskGenerator,
     images: Images,
     seeds: Sequence[int],
     progress: Progress,
 ) -> None:
-    """Measure one data set, with LOUPE at the budgets that have been trained."""
+    """Measure one data set, with LOUPE at the budgets that have been trained; examples are the last prior's."""
     loupes = []
     for budget in PARTS[dataset].budgets:
         try:
-            loupes.append(load_loupe(run_name(dataset, budget), prior.shape, budget))
+            loupes.append(load_loupe(run_name(dataset, budget), generator.shape, budget))
         except CheckpointError as error:
             results.notes.append(f"LOUPE at s = {budget:g} was left out: {error}")
     prefix = "" if dataset == "mnist" else f"{dataset}-"
-    models = {"prior": prior, "generator": generator, **{f"loupe-{loupe.map.budget:g}": loupe for loupe in loupes}}
+    models = {**priors, "generator": generator, **{f"loupe-{loupe.map.budget:g}": loupe for loupe in loupes}}
     results.weights |= {f"{prefix}{name}": fingerprint(model) for name, model in models.items()}
-    measure(results, dataset, prior, generator, loupes, images, seeds, progress)
+    for stage, prior in priors.items():
+        where = {} if dataset == "mnist" else {"dataset": dataset, "prior": stage}
+        measure(results, dataset, prior, generator, loupes, images, seeds, progress, where)
 
 
 def run(preset: str, seeds: Sequence[int], progress: Progress) -> Results:
@@ -184,12 +196,12 @@ def run(preset: str, seeds: Sequence[int], progress: Progress) -> Results:
     results = Results("baselines", preset, "mnist")
     prior = load_prior("mnist")
     generator = load_generator(mnist_one_shot.GENERATOR, prior)
-    _add(results, "mnist", prior, generator, bundled_mnist(), seeds, progress)
+    _add(results, "mnist", {"prior": prior}, generator, bundled_mnist(), seeds, progress)
     try:
-        prior = load_prior("cifar10")
-        generator = load_generator(cifar10_one_shot.GENERATOR, prior)
+        priors = {stage: load_prior(name) for stage, name in cifar10_sequential.PRIORS.items()}
+        generator = load_generator(cifar10_one_shot.GENERATOR, priors["on-policy"])
     except CheckpointError as error:
         results.notes.append(f"CIFAR-10 was left out: {error}")
         return results
-    _add(results, "cifar10", prior, generator, cifar10_sequential.held_out(results.notes), seeds, progress)
+    _add(results, "cifar10", priors, generator, cifar10_sequential.held_out(results.notes), seeds, progress)
     return results

@@ -1,7 +1,7 @@
 """`cifar10-one-shot`: Table cifar-open of the paper: the trained generator against random masks at four budgets.
 
 Beside it the same generator's top-k masks, a generator trained on the entropy as in the paper, and the plain draw of
-both: off the budget, it only seems to gain.
+both: off the budget, it only seems to gain. The main rows are repeated with the prior before its on-policy stage.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from rich.progress import Progress
 
 from sensewise.checkpoint import fingerprint, load_prior, resolve
 from sensewise.data import Images
-from sensewise.experiments.cifar10_sequential import BUDGETS, METRICS, held_out
+from sensewise.experiments.cifar10_sequential import BUDGETS, METRICS, PRIORS, held_out
 from sensewise.experiments.evaluation import Strategy, evaluate, plain_draw_rows
 from sensewise.experiments.examples import example_arrays
 from sensewise.experiments.mnist_one_shot import checkpoint_arrays
@@ -39,22 +39,31 @@ def paper(method: str, _steps: int, budget: float, metric: str) -> float | None:
 
 
 def measure(
-    prior: Prior,
+    priors: dict[str, Prior],
     generator: MaskGenerator,
     control: MaskGenerator,
     images: Images,
     seeds: Sequence[int],
     progress: Progress,
 ) -> Results:
-    """Rows and example masks for the given images; `control` was trained on the entropy instead of the variance."""
+    """Rows for the given images, and example masks of the last prior.
+
+    Args:
+        priors: those that reconstruct, by stage; both generators were trained against the last one.
+        control: trained on the entropy instead of the variance.
+    """
     results = Results("cifar10-one-shot", "cpu", "cifar10")
     random, learned = Strategy("random", Random()), Strategy("one-shot", OneShot(generator.keep_logits))
     mode = Strategy("one-shot-topk", OneShot(generator.keep_logits, sampled=False), random=False)
     entropy = Strategy("one-shot-entropy", OneShot(control.keep_logits))
-    measured = [random, learned, mode, entropy]
-    results.rows = evaluate(prior, images, measured, BUDGETS, seeds, METRICS, paper, progress, {})
+    *before, (stage, prior) = priors.items()
+    for earlier, judge in before:
+        columns = {"prior": earlier}
+        results.rows += evaluate(judge, images, [random, learned], BUDGETS, seeds, METRICS, paper, progress, columns)
+    columns, measured = {"prior": stage}, [random, learned, mode, entropy]
+    results.rows += evaluate(prior, images, measured, BUDGETS, seeds, METRICS, paper, progress, columns)
     for drawn, name in ((generator, "one-shot"), (control, "one-shot-entropy")):
-        results.rows += plain_draw_rows(prior, drawn, images, BUDGETS, seeds, METRICS, name)
+        results.rows += plain_draw_rows(prior, drawn, images, BUDGETS, seeds, METRICS, name, columns)
     shown = [random, learned, Strategy("spread-variance-greedy", spread_variance(prior), 16, random=False)]
     for budget in (0.1, 0.3):
         place = f"example-{budget:g}"
@@ -65,11 +74,11 @@ def measure(
 def run(preset: str, seeds: Sequence[int], progress: Progress) -> Results:
     """2,560 test images."""
     notes: list[str] = []
-    prior = load_prior("cifar10")
-    generator, control = load_generator(GENERATOR, prior), load_generator(CONTROL, prior)
-    results = measure(prior, generator, control, held_out(notes), seeds, progress)
+    priors: dict[str, Prior] = {stage: load_prior(name) for stage, name in PRIORS.items()}
+    generator, control = (load_generator(name, priors["on-policy"]) for name in (GENERATOR, CONTROL))
+    results = measure(priors, generator, control, held_out(notes), seeds, progress)
     results.preset, results.notes = preset, notes
-    models = {"prior": prior, "generator": generator, "generator-entropy": control}
+    models = {**priors, "generator": generator, "generator-entropy": control}
     results.weights = {name: fingerprint(model) for name, model in models.items()}
     results.arrays |= checkpoint_arrays(resolve(GENERATOR))
     return results

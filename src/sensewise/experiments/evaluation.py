@@ -193,6 +193,7 @@ def plain_draw_rows(
     seeds: Sequence[int],
     metrics: Sequence[str],
     method: str,
+    columns: dict[str, Any],
 ) -> list[dict[str, Any]]:
     """A generator without the exact budget: independent draws, with the density that they happen to have."""
     x, label = images[slice(None)]
@@ -207,5 +208,5 @@ def plain_draw_rows(
             found.append(judge(prior, x, observe(x, mask), mask, side, metrics))
         for metric in metrics:
             values = [value[metric] for value in found]
-            rows.append(row(f"{method}-bernoulli", 1, budget, density, metric, values, len(images), None))
+            rows.append(row(f"{method}-bernoulli", 1, budget, density, metric, values, len(images), None, **columns))
     return rows

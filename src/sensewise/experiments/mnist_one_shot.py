@@ -103,7 +103,7 @@ def measure(
     random = Strategy("random", Random())
     results.rows = evaluate(prior, images, [random, *learned, mode], BUDGETS, seeds, METRICS, paper, progress, {})
     for name, generator in generators.items():
-        results.rows += plain_draw_rows(prior, generator, images, BUDGETS, seeds, METRICS, name)
+        results.rows += plain_draw_rows(prior, generator, images, BUDGETS, seeds, METRICS, name, {})
     few = images.first(3)
     shown = [random, learned[0], Strategy("label-greedy", Greedy(prior), 16, random=False)]
     for budget in (0.1, 0.3):

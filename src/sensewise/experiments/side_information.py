@@ -1,7 +1,7 @@
 """`side-information`: Table side-info: what the generator gets from the summary, on MNIST and on CIFAR-10.
 
 The same generator sees the target's own 8 x 8 summary, another test image's, or none (all zero). The label is always
-the image's own. Rows on CIFAR-10 say so in the column `dataset`.
+the image's own. Rows on CIFAR-10 say so in the column `dataset`, and in `prior` which stage of the prior reconstructs.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ from sensewise.data import Images, bundled_mnist
 from sensewise.errors import CheckpointError
 from sensewise.experiments import cifar10_one_shot, mnist_one_shot
 from sensewise.experiments.cifar10_sequential import METRICS as CIFAR10_METRICS
-from sensewise.experiments.cifar10_sequential import held_out
+from sensewise.experiments.cifar10_sequential import PRIORS, held_out
 from sensewise.experiments.evaluation import Strategy, evaluate, known_side
 from sensewise.experiments.results import Results
 from sensewise.generator import MaskGenerator, load_generator
@@ -62,9 +62,15 @@ def paper(dataset: str, summary: str) -> Callable[[str, int, float, str], float 
 
 
 def measure(
-    prior: AbsorbingPrior, generator: MaskGenerator, images: Images, dataset: str, seeds: Sequence[int], bar: Progress
+    prior: AbsorbingPrior,
+    generator: MaskGenerator,
+    images: Images,
+    dataset: str,
+    seeds: Sequence[int],
+    bar: Progress,
+    where: dict[str, Any],
 ) -> list[dict[str, Any]]:
-    """Rows for images of "mnist" or "cifar10"."""
+    """Rows for images of "mnist" or "cifar10", with the columns `where`."""
     x, label = images[slice(None)]
     side = known_side(x, label, images.num_states)
     assert side.summary is not None
@@ -72,8 +78,7 @@ def measure(
         Strategy("one-shot", OneShot(generator.keep_logits)),
         Strategy("one-shot-topk", OneShot(generator.keep_logits, sampled=False), random=False),
     ]
-    metrics, where = METRICS[dataset], {} if dataset == "mnist" else {"dataset": dataset}
-    rows = []
+    metrics, rows = METRICS[dataset], []
     for name, change in SUMMARIES.items():
         changed = replace(side, summary=change(side.summary))
         columns, reference = {"summary": name, **where}, paper(dataset, name)
@@ -89,13 +94,17 @@ def run(preset: str, seeds: Sequence[int], progress: Progress) -> Results:
     prior = load_prior("mnist")
     generator = load_generator(mnist_one_shot.GENERATOR, prior)
     results.weights = {"prior": fingerprint(prior), "generator": fingerprint(generator)}
-    results.rows = measure(prior, generator, bundled_mnist(), "mnist", seeds, progress)
+    results.rows = measure(prior, generator, bundled_mnist(), "mnist", seeds, progress, {})
     try:
-        prior = load_prior("cifar10")
-        generator = load_generator(cifar10_one_shot.GENERATOR, prior)
+        priors = {stage: load_prior(name) for stage, name in PRIORS.items()}
+        generator = load_generator(cifar10_one_shot.GENERATOR, priors["on-policy"])
     except CheckpointError as error:
         results.notes.append(f"CIFAR-10 was left out: {error}")
         return results
-    results.weights |= {"cifar10-prior": fingerprint(prior), "cifar10-generator": fingerprint(generator)}
-    results.rows += measure(prior, generator, held_out(results.notes), "cifar10", seeds, progress)
+    models = {**priors, "generator": generator}
+    results.weights |= {f"cifar10-{name}": fingerprint(model) for name, model in models.items()}
+    images = held_out(results.notes)
+    for stage, prior in priors.items():
+        where = {"dataset": "cifar10", "prior": stage}
+        results.rows += measure(prior, generator, images, "cifar10", seeds, progress, where)
     return results
