@@ -49,9 +49,8 @@ class Prior(nn.Module, ABC):
     def forward(self, y: Tensor, label: Tensor | None = None, t: Tensor | None = None) -> Tensor:
         """The predictive distribution, certain where observed; arguments as for `predict`."""
         log_probs = self.predict(y, self.check(y, label), t)
-        states = torch.arange(1, self.num_states + 1)
-        certain = torch.where(y.unsqueeze(-1) == states, 0.0, -torch.inf)  # (B, C, H, W, N)
-        return torch.where((y == MASK).unsqueeze(-1), log_probs, certain)
+        certain = torch.eye(self.num_states + 1)[:, 1:].log()  # (N + 1, N): a token to its log-probabilities
+        return torch.where((y == MASK).unsqueeze(-1), log_probs, F.embedding(y, certain))
 
     def check(self, y: Tensor, label: Tensor | None) -> Tensor:
         """Labels `(B,)` with `UNKNOWN` for missing ones; refuses an observation or a label that does not fit."""
