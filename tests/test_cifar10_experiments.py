@@ -34,7 +34,9 @@ def test_every_method_metric_and_budget_has_a_row(results):
     rows = [row for row in results.rows if row["prior"] == "on-policy"]
     methods = {(row["method"], row["steps"]) for row in rows}
     named = {"label-greedy", "variance-greedy", "probe-greedy", "grid-variance-greedy", "spread-variance-greedy"}
-    assert methods == {("random", 1), ("variable-density", 1), *((name, r) for name in named for r in (4, 16))}
+    mirrored = {("mirrored-random", 1), ("mirrored-variance-greedy", 16)}
+    once = {("random", 1), ("variable-density", 1), *((name, r) for name in named for r in (4, 16))}
+    assert methods == once | mirrored
     assert len(rows) == len(methods) * len(BUDGETS) * len(METRICS)
     before = {(row["method"], row["steps"]) for row in results.rows if row["prior"] == "random-masks"}
     greedy = {"label-greedy", "variance-greedy", "spread-variance-greedy"}
@@ -85,5 +87,6 @@ def test_the_report_shows_them(results, one_shot, tmp_path):
     assert "grid probe + variance-greedy, 16 steps" in text
     assert "Label-greedy with 16 steps against random masks" in text
     assert "A plain draw at s = 0.1 is not on budget: the shipped generator has a density of 0." in text
+    assert "Mirrored against single passes: " in text
     assert "Spread picks in 16 steps against plain variance-greedy and against random masks: " in text
     assert (tmp_path / "docs" / "figures" / "cifar10-examples-0.3.png").stat().st_size > 10_000

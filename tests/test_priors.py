@@ -6,7 +6,7 @@ from sensewise.acquire import acquire
 from sensewise.errors import DataError
 from sensewise.information import entropy
 from sensewise.policies import Greedy
-from sensewise.priors import UNKNOWN, EmpiricalPrior
+from sensewise.priors import UNKNOWN, EmpiricalPrior, MirroredPrior
 from sensewise.sensors import PixelSensor, Side
 from sensewise.tokens import MASK
 
@@ -16,6 +16,7 @@ PRIORS = {
     "absorbing": make_absorbing,
     "absorbing-colour": lambda: make_absorbing(shape=(3, 8, 4), num_states=4, num_labels=None),
     "absorbing-timeless": lambda: make_absorbing(time_input=False),
+    "mirrored": lambda: MirroredPrior(make_absorbing()),
 }
 
 
@@ -154,3 +155,12 @@ def test_speed_changes_no_answer(mnist, digits):
         ]
     torch.testing.assert_close(fast, plain, atol=1e-5, rtol=0)
     assert torch.equal(torch.cat([one.mask for one in one_by_one]), taken.mask)
+
+
+def test_a_mirrored_prior_is_the_mean_of_two_answers():
+    single = make_absorbing(shape=(3, 8, 4), num_states=4)
+    double, y = MirroredPrior(single), observations(single, 3)
+    probs, mirrored = single(y).exp(), single(y.flip(-1)).exp().flip(-2)
+    torch.testing.assert_close(double(y).exp(), (probs + mirrored) / 2)
+    assert not torch.allclose(probs, mirrored, atol=1e-3)
+    torch.testing.assert_close(double(y.flip(-1)), double(y).flip(-2))

@@ -21,7 +21,7 @@ from sensewise.policies import (
     random_probe,
     spread_variance,
 )
-from sensewise.priors import AbsorbingPrior, EmpiricalPrior, Prior
+from sensewise.priors import AbsorbingPrior, EmpiricalPrior, MirroredPrior, Prior
 from sensewise.reconstruct import Argmax, PosteriorMean, Reconstructor, UNetReconstructor, ZeroFilled
 from sensewise.sensors import KSpaceRowSensor, PixelSensor, Sensor, Side
 from sensewise.tokens import MASK, dequantize, observe, quantize, summary
@@ -37,6 +37,7 @@ __all__ = [
     "Greedy",
     "KSpaceRowSensor",
     "MaskGenerator",
+    "MirroredPrior",
     "OneShot",
     "PixelSensor",
     "Policy",

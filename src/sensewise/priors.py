@@ -5,6 +5,7 @@ distribution over the N data states; observed sites are certain, so their entrop
 depends on the other images of the batch.
 """
 
+import math
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -135,6 +136,25 @@ class AbsorbingPrior(Prior):
         seen = y if self.mask_state else torch.where(y == BLACK, MASK, y)
         by_state = self.network(seen, label, survival).movedim(-1, 2)  # (B, C, N, H, W): contiguous in most networks
         return F.log_softmax(by_state, dim=2).movedim(2, -1)  # (B, C, H, W, N)
+
+
+class MirroredPrior(Prior):
+    """The mean of what another prior says about an image and about its mirror image, in two passes instead of one.
+
+    For images whose mirror image is as likely: photographs, not digits.
+
+    Args:
+        prior: to be asked twice.
+    """
+
+    def __init__(self, prior: Prior) -> None:
+        super().__init__()
+        self.prior, self.shape = prior, prior.shape
+        self.num_states, self.num_labels = prior.num_states, prior.num_labels
+
+    def predict(self, y: Tensor, label: Tensor, t: Tensor | None) -> Tensor:
+        mirrored = self.prior.predict(y.flip(-1), label, t).flip(-2)  # (B, C, H, W, N)
+        return torch.logaddexp(self.prior.predict(y, label, t), mirrored) - math.log(2)
 
 
 class EmpiricalPrior(Prior):

@@ -1,8 +1,8 @@
 """`cifar10-sequential`: Section 6 and Appendix C of the paper on CIFAR-10, for both stages of the prior.
 
 A class label says little about where a photograph is uncertain, so entropy from the label alone is compared with
-variance (levels are ordered): alone, after a probe, and with the pixels of a step spread out. Hidden pixels are
-reconstructed at the posterior mean.
+variance (levels are ordered): alone, after a probe, with the pixels of a step spread out, and with a prior that is
+asked about the mirror image too. Hidden pixels are reconstructed at the posterior mean.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from sensewise.experiments.evaluation import Strategy, evaluate
 from sensewise.experiments.examples import example_arrays
 from sensewise.experiments.results import Results
 from sensewise.policies import Greedy, Random, VariableDensity, grid_probe, random_probe, spread_variance
-from sensewise.priors import Prior
+from sensewise.priors import MirroredPrior, Prior
 
 BUDGETS = (0.1, 0.3, 0.5, 0.7)
 IMAGES = 2560
@@ -61,6 +61,15 @@ def cifar10_strategies(prior: Prior) -> list[Strategy]:
     return found
 
 
+def mirrored_strategies(prior: MirroredPrior) -> list[Strategy]:
+    """The simplest and the best, with twice the passes."""
+    spread = spread_variance(prior)
+    return [
+        Strategy("mirrored-random", Random(), passes=2),
+        Strategy("mirrored-variance-greedy", spread, 16, random=False, passes=34),
+    ]
+
+
 def held_out(notes: list[str], count: int = IMAGES) -> Images:
     """The first test images: all `count` if CIFAR-10 is on this machine, else the bundled ones, with a note."""
     try:
@@ -79,6 +88,9 @@ def measure(priors: dict[str, Prior], images: Images, seeds: Sequence[int], prog
         if stage == "random-masks":
             strategies = [s for s in strategies if s.method in BEFORE and s.steps in (1, 16)]
         results.rows += evaluate(prior, images, strategies, BUDGETS, seeds, METRICS, paper, progress, columns)
+    twice = MirroredPrior(prior)
+    mirrored = mirrored_strategies(twice)
+    results.rows += evaluate(twice, images, mirrored, BUDGETS, seeds, METRICS, paper, progress, columns)
     shown = [strategy for strategy in strategies if strategy.steps in (1, 16)]
     for budget in (0.1, 0.3):
         place = f"example-{budget:g}"
