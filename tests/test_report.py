@@ -8,7 +8,7 @@ from rich.console import Console
 from sensewise.errors import DataError
 from sensewise.experiments.results import read_results
 from sensewise.report import SECTIONS, html_table, markdown_table, terminal_table, write_demo, write_report
-from sensewise.tables import number, with_spread
+from sensewise.tables import number, ours_of, paper_of, with_spread
 
 
 @pytest.fixture
@@ -97,7 +97,14 @@ def test_number(value, text):
     ],
 )
 def test_a_spread_has_the_decimals_of_its_mean(mean, spread, text):
-    assert with_spread(mean, spread) == text
+    assert with_spread({"metric": "errors", "mean": mean, "sd": spread}) == text
+
+
+def test_decibels_have_hundredths():
+    row = {"metric": "psnr", "mean": 26.8149, "sd": 0.0123, "paper": 26.8}
+    assert ours_of(row) == "26.81"
+    assert with_spread(row) == "26.81 ± 0.01"
+    assert paper_of(row) == "26.8"
 
 
 @pytest.mark.parametrize("value", [1e-5, 4e-5, 1e-9])

@@ -17,7 +17,7 @@ from sensewise.figures.style import data_uri, name_of, save, to_bytes
 from sensewise.report_cifar10 import CIFAR10_SECTIONS
 from sensewise.report_mri import JUDGE, MRI_SECTIONS
 from sensewise.report_one_shot import ONE_SHOT_SECTIONS
-from sensewise.tables import STAGES, Rows, Section, number, pick, with_spread
+from sensewise.tables import STAGES, Rows, Section, number, ours_of, paper_of, pick, with_spread
 
 
 def _cells(rows: Rows) -> dict[tuple[str, int], dict[float, dict[str, dict[str, Any]]]]:
@@ -72,11 +72,11 @@ def terminal_table(rows: Rows, title: str, metric: str = "errors") -> Table:
     for (method, steps), by_budget in _cells(rows).items():
         cells = []
         for metrics in by_budget.values():
-            ours = number(metrics[metric]["mean"]) + _exact(metrics, "mean")
+            ours = ours_of(metrics[metric]) + _exact(metrics, "mean")
             if _is_best(metrics[metric], rows):
                 ours = f"[bold green]{ours}[/]"
-            reference = metrics[metric]["paper"]
-            theirs = "" if reference is None else f"\n[dim]{number(reference)}{_exact(metrics, 'paper')}[/]"
+            known = metrics[metric]["paper"] is not None
+            theirs = f"\n[dim]{paper_of(metrics[metric])}{_exact(metrics, 'paper')}[/]" if known else ""
             cells.append(ours + theirs)
         table.add_row(name_of(method, steps), *cells)
     return table
@@ -103,8 +103,8 @@ def html_table(rows: Rows) -> Markup:
         for metrics in by_budget.values():
             ours = metrics[_main_metric(rows)]
             best = ' class="best"' if _is_best(ours, rows) else ""
-            paper = "" if ours["paper"] is None else f"<small>{number(ours['paper'])}{_exact(metrics, 'paper')}</small>"
-            cells.append(f"<td{best}>{number(ours['mean'])}{_exact(metrics, 'mean')}{paper}</td>")
+            paper = "" if ours["paper"] is None else f"<small>{paper_of(ours)}{_exact(metrics, 'paper')}</small>"
+            cells.append(f"<td{best}>{ours_of(ours)}{_exact(metrics, 'mean')}{paper}</td>")
         lines.append(f"<tr><td>{html.escape(name_of(method, steps))}</td>{''.join(cells)}</tr>")
     return Markup("".join(lines) + "</tbody></table>")
 
@@ -117,10 +117,10 @@ def markdown_table(rows: Rows) -> str:
         cells = []
         for metrics in by_budget.values():
             ours = metrics[_main_metric(rows)]
-            text = with_spread(ours["mean"], ours["sd"])
+            text = with_spread(ours)
             if _is_best(ours, rows):
                 text = f"**{text}**"
-            paper = f"<br>paper {number(ours['paper'])}{_exact(metrics, 'paper')}" if ours["paper"] is not None else ""
+            paper = f"<br>paper {paper_of(ours)}{_exact(metrics, 'paper')}" if ours["paper"] is not None else ""
             cells.append(f"{text}{_exact(metrics, 'mean')}{paper}")
         lines.append(f"| {name_of(method, steps)} | " + " | ".join(cells) + " |")
     return "\n".join(lines)

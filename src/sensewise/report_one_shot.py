@@ -11,7 +11,7 @@ from sensewise.data.cifar10 import NUM_STATES as CIFAR10_LEVELS
 from sensewise.experiments.results import read_arrays, read_results
 from sensewise.figures import film, one_shot, pixels
 from sensewise.figures.style import name_of
-from sensewise.tables import STAGES, Cell, Grid, Rows, Section, cell, grid, number, pick
+from sensewise.tables import STAGES, Cell, Grid, Rows, Section, cell, grid, ours_of, pick
 
 METRIC_NAMES = {
     "entropy": "entropy",
@@ -124,14 +124,13 @@ def side_information(path: Path) -> Section:
                 grids.append((f"{what}, {caption}", table))
     text = ["The same generator with the target's own summary, with another test image's, and with an all-zero one."]
     for rows, what, best in ((errors, "errors", min), (psnr, "dB on CIFAR-10", max)):
-        own, another, none = (
-            _value(rows, method="one-shot", budget=0.1, summary=name) for name in ("own", "another", "none")
-        )
+        found = [_first(rows, method="one-shot", budget=0.1, summary=name) for name in ("own", "another", "none")]
+        own, another, none = found
         if own is not None and another is not None and none is not None:
-            order = "as in the paper" if own == best(own, another, none) else "unlike the paper, where the own is best"
+            first = own["mean"] == best(row["mean"] for row in (own, another, none))
             text.append(
-                f"At s = 0.1: {number(own)} {what} with the own summary, {number(another)} with another's, "
-                f"{number(none)} with none, {order}."
+                f"At s = 0.1: {ours_of(own)} {what} with the own summary, {ours_of(another)} with another's, "
+                f"{ours_of(none)} with none, {'as' if first else 'unlike'} in the paper, where the own is best."
             )
     return Section("What the side information gives", [*text, *results["notes"]], [], {}, results, grids)
 

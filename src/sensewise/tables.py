@@ -88,9 +88,19 @@ def number(value: float | None) -> str:
     return f"{value:.{decimals}f}".rstrip("0").rstrip(".")
 
 
-def with_spread(mean: float, spread: float | None) -> str:
-    """A mean and its standard deviation, both with the decimals of the mean."""
-    text = number(mean)
+def ours_of(row: dict[str, Any]) -> str:
+    """A row's mean without its spread: decibels to hundredths, anything else to three digits."""
+    return f"{row['mean']:.2f}" if row["metric"] == "psnr" and row["mean"] is not None else number(row["mean"])
+
+
+def paper_of(row: dict[str, Any]) -> str:
+    """The paper's value: decibels as it gives them, anything else to three digits."""
+    return f"{row['paper']:g}" if row["metric"] == "psnr" else number(row["paper"])
+
+
+def with_spread(row: dict[str, Any]) -> str:
+    """A row's mean and its standard deviation, both with the decimals of the mean."""
+    text, mean, spread = ours_of(row), row["mean"], row["sd"]
     if not spread:
         return text
     decimals = len(text.partition(".")[2]) if "e" not in text else 6
@@ -109,8 +119,7 @@ def cell(row: dict[str, Any] | None, best: bool = False) -> Cell:
     """A row's mean ± spread and the paper's value."""
     if row is None or row["mean"] is None:
         return Cell("–")
-    paper = None if row["paper"] is None else number(row["paper"])
-    return Cell(with_spread(row["mean"], row["sd"]), paper, best)
+    return Cell(with_spread(row), None if row["paper"] is None else paper_of(row), best)
 
 
 def grid(rows: Rows, line: str, column: str, heads: dict[Any, str], names: dict[Any, str], *, low: bool = True) -> Grid:
