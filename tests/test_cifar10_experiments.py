@@ -11,6 +11,7 @@ from sensewise.experiments.cifar10_sequential import BUDGETS, METRICS, cifar10_s
 from sensewise.experiments.evaluation import spend
 from sensewise.generator import MaskGenerator
 from sensewise.report import write_report
+from sensewise.report_cifar10 import _label_against_random
 from sensewise.sensors import Side
 
 PRIOR = make_absorbing(shape=(3, 32, 32), num_states=8)
@@ -85,8 +86,20 @@ def test_the_report_shows_them(results, one_shot, tmp_path):
     write_report(tmp_path, tmp_path / "docs", tmp_path / "report.html")
     text = (tmp_path / "docs" / "results.md").read_text()
     assert "grid probe + variance-greedy, 16 steps" in text
-    assert "Label-greedy with 16 steps against random masks" in text
+    assert "Label-greedy against random masks: " in text
     assert "A plain draw at s = 0.1 is not on budget: the shipped generator has a density of 0." in text
     assert "Mirrored against single passes: " in text
     assert "Spread picks in 16 steps against plain variance-greedy and against random masks: " in text
     assert (tmp_path / "docs" / "figures" / "cifar10-examples-0.3.png").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize(("four", "sixteen", "explained"), [(-2.0, 1.0, True), (-2.0, 0.01, False), (2.0, 1.0, False)])
+def test_the_report_tells_why_label_greedy_gains_only_if_it_does(four, sixteen, explained):
+    values = {("random", 1): 20.0, ("label-greedy", 4): 20.0 + four, ("label-greedy", 16): 20.0 + sixteen}
+    rows = [
+        {"prior": "on-policy", "method": method, "steps": steps, "budget": 0.1, "mean": mean}
+        for (method, steps), mean in values.items()
+    ]
+    text = _label_against_random(rows)
+    assert f"{sixteen:+.2f} dB at s = 0.1 in 16 steps" in text
+    assert ("by its steps, not by the label" in text) == explained
