@@ -8,7 +8,7 @@ from rich.console import Console
 from sensewise.errors import DataError
 from sensewise.experiments.results import read_results
 from sensewise.report import SECTIONS, html_table, markdown_table, terminal_table, write_demo, write_report
-from sensewise.tables import number, ours_of, paper_of, with_spread
+from sensewise.tables import grid, number, ours_of, paper_of, with_spread
 
 
 @pytest.fixture
@@ -165,3 +165,13 @@ def test_a_mark_without_end_changes_nothing(tiny_results, tmp_path):
     with pytest.raises(DataError, match="end of table"):
         write_report(tiny_results.parent, tmp_path / "docs", tmp_path / "report.html", readme)
     assert readme.read_text().endswith("old\n")
+
+
+def test_a_plain_draw_is_never_the_best_of_its_column():
+    methods = {"random": 20.0, "one-shot": 21.0, "one-shot-bernoulli": 22.0}
+    rows = [
+        {"method": name, "metric": "psnr", "budget": 0.1, "mean": mean, "sd": 0.0, "paper": None}
+        for name, mean in methods.items()
+    ]
+    table = grid(rows, "method", "budget", {0.1: "s = 0.1"}, {name: name for name in methods}, low=False)
+    assert [cells[0].best for _, cells in table.lines] == [False, True, False]

@@ -8,7 +8,7 @@ from sensewise.data.cifar10 import NUM_STATES
 from sensewise.experiments.results import read_arrays, read_results
 from sensewise.figures import film, pixels
 from sensewise.figures.style import name_of
-from sensewise.tables import STAGES, Grid, Rows, Section, cell, grid, pick
+from sensewise.tables import STAGES, Grid, Rows, Section, cell, densities, grid, pick
 
 
 def cifar10_sequential(path: Path) -> Section:
@@ -67,6 +67,7 @@ def cifar10_one_shot(path: Path) -> Section:
     grids = [
         ("Learned and random masks", Grid(["", *METRIC_NAMES.values()], lines)),
         ("PSNR in dB of every way to draw a mask", grid(psnr, "method", "budget", heads, _names(psnr), low=False)),
+        ("Density of the masks: a plain draw is not on budget", densities(psnr, heads, _names(psnr))),
     ]
     if earlier := pick(results["rows"], prior="random-masks", metric="psnr"):
         caption = f"PSNR in dB, prior trained on {STAGES['random-masks']}"

@@ -11,7 +11,7 @@ from sensewise.data.cifar10 import NUM_STATES as CIFAR10_LEVELS
 from sensewise.experiments.results import read_arrays, read_results
 from sensewise.figures import film, one_shot, pixels
 from sensewise.figures.style import name_of
-from sensewise.tables import STAGES, Cell, Grid, Rows, Section, cell, grid, ours_of, pick
+from sensewise.tables import STAGES, Cell, Grid, Rows, Section, cell, densities, grid, ours_of, pick
 
 METRIC_NAMES = {
     "entropy": "entropy",
@@ -63,7 +63,7 @@ def mnist_one_shot(path: Path) -> Section:
     grids = [
         ("All nine metrics, learned and random", Grid(["", *METRIC_NAMES.values()], lines)),
         ("Errors per image, every way to train and to draw", every_way),
-        ("Density of the masks: a plain draw is not on budget", _densities(errors)),
+        ("Density of the masks: a plain draw is not on budget", densities(errors, _budgets(rows), _methods(errors))),
     ]
     return Section("MNIST, one-shot masks", text, [], _one_shot_figures(rows, arrays), results, grids)
 
@@ -99,14 +99,6 @@ def _against_random(errors: Rows) -> str:
         if ours and random:
             parts.append(f"{random / ours:,.{1 if random < 100 * ours else 0}f} times fewer at s = {budget:g}")
     return f"Errors of the one-shot masks against random masks: {', '.join(parts)}."
-
-
-def _densities(errors: Rows) -> Grid:
-    lines = []
-    for method, shown in _methods(errors).items():
-        found = [_first(errors, method=method, budget=budget) for budget in _budgets(errors)]
-        lines.append((shown, [Cell("–" if row is None else f"{row['density']:.3f}") for row in found]))
-    return Grid(["", *_budgets(errors).values()], lines)
 
 
 def side_information(path: Path) -> Section:

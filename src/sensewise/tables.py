@@ -82,7 +82,7 @@ def number(value: float | None) -> str:
     size = abs(value)
     if size < 5e-6:
         return f"{value:.0e}"
-    if size >= 0.1:
+    if size >= 1:
         return f"{value:.1f}" if size >= 10 else f"{value:.2f}"
     decimals = min(5, 2 - math.floor(math.log10(size)))
     return f"{value:.{decimals}f}".rstrip("0").rstrip(".")
@@ -104,7 +104,7 @@ def with_spread(row: dict[str, Any]) -> str:
     if not spread:
         return text
     decimals = len(text.partition(".")[2]) if "e" not in text else 6
-    if 5e-6 <= abs(mean) < 0.1:  # with the zeros that `number` leaves out: 0.0180 ± 0.0001
+    if 5e-6 <= abs(mean) < 1:  # with the zeros that `number` leaves out: 0.0180 ± 0.0001
         decimals = min(5, 2 - math.floor(math.log10(abs(mean))))
         text = f"{mean:.{decimals}f}"
     return f"{text} ± {spread:.{decimals}f}"
@@ -125,22 +125,38 @@ def cell(row: dict[str, Any] | None, best: bool = False) -> Cell:
 def grid(rows: Rows, line: str, column: str, heads: dict[Any, str], names: dict[Any, str], *, low: bool = True) -> Grid:
     """Rows as a grid: one line for each value of a key, one column for each value of another.
 
+    The best of a column stands out; plain draws do not compete, since they are not on budget.
+
     Args:
         rows: at most one for each (line, column).
         line: the key that names the lines; `names` gives the order and how they are called.
         column: the key that names the columns; `heads` likewise.
         low: whether low values are good.
     """
-    best = {}
+    best: dict[Any, float] = {}
     for value in heads:
-        means = [row["mean"] for row in pick(rows, **{column: value}) if row["mean"] is not None]
-        best[value] = (min(means) if low else max(means)) if means else None
+        means = [row["mean"] for row in pick(rows, **{column: value}) if row["mean"] is not None and _on_budget(row)]
+        best[value] = (min if low else max)(means, default=math.nan)
     lines = []
     for name, shown in names.items():
         cells = []
         for value in heads:
             found = pick(rows, **{line: name, column: value})
             entry = found[0] if found else None
-            cells.append(cell(entry, entry is not None and entry["mean"] == best[value]))
+            cells.append(cell(entry, entry is not None and _on_budget(entry) and entry["mean"] == best[value]))
         lines.append((shown, cells))
+    return Grid(["", *heads.values()], lines)
+
+
+def _on_budget(row: dict[str, Any]) -> bool:
+    """Every mask but a plain draw is."""
+    return not row["method"].endswith("-bernoulli")
+
+
+def densities(rows: Rows, heads: dict[float, str], names: dict[str, str]) -> Grid:
+    """The realised density of every method at every budget, from the rows of one metric."""
+    lines = []
+    for method, shown in names.items():
+        found = [pick(rows, method=method, budget=budget) for budget in heads]
+        lines.append((shown, [Cell(f"{part[0]['density']:.3f}" if part else "–") for part in found]))
     return Grid(["", *heads.values()], lines)
