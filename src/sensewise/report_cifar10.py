@@ -138,14 +138,14 @@ def _spread_against_plain(rows: Rows) -> str:
 def _mirrored_against_single(rows: Rows) -> str:
     """What asking about the mirror image too gains."""
     parts = []
-    for name, method in (("random masks", "random"), ("spread picks", "spread-variance-greedy")):
-        gains = []
-        for row in pick(rows, method=f"mirrored-{method.removeprefix('spread-')}"):
-            single = pick(rows, method=method, steps=row["steps"], budget=row["budget"])[0]
-            gains.append(f"{row['mean'] - single['mean']:+.2f}")
-        budgets = [f"{row['budget']:g}" for row in pick(rows, method=method, steps=1 if method == "random" else 16)]
-        parts.append(f"{' / '.join(gains)} dB for {name} at s = {' / '.join(budgets)}")
-    return f"Mirrored against single passes: {', '.join(parts)}."
+    for words, single, mirrored, steps in (
+        ("random masks", "random", "mirrored-random", 1),
+        ("spread picks", "spread-variance-greedy", "mirrored-variance-greedy", 16),
+    ):
+        once, twice = (_above_random(rows, method, steps) for method in (single, mirrored))
+        gains = [f"{gain - once[budget]:+.2f} dB at s = {budget:g}" for budget, gain in twice.items()]
+        parts.append(f"{', '.join(gains)} for {words}")
+    return f"Mirrored against single passes: {'; '.join(parts)}."
 
 
 CIFAR10_SECTIONS: dict[str, Callable[[Path], Section]] = {
