@@ -14,13 +14,13 @@ from sensewise.sensors import PixelSensor
 
 ROOT = Path(sensewise.__file__).parent
 LAYERS = [
-    ["errors", "tables", "optimizers"],
+    ["errors", "optimizers"],
     ["tokens", "kspace", "processes"],
     ["masks", "metrics", "diffusion", "information", "networks", "presets", "estimators"],
     ["priors"],
     ["sensors", "checkpoint"],
     ["policies", "reconstruct", "data", "figures", "generator"],
-    ["acquire", "training", "cli_options"],
+    ["acquire", "training", "cli_options", "tables"],
     ["__init__", "curriculum", "generator_objective", "loupe"],
     ["train_prior", "train_generator", "train_loupe", "mri"],
     ["train_mask_state"],

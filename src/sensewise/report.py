@@ -17,7 +17,7 @@ from sensewise.figures.style import data_uri, name_of, save, to_bytes
 from sensewise.report_cifar10 import CIFAR10_SECTIONS
 from sensewise.report_mri import JUDGE, MRI_SECTIONS
 from sensewise.report_one_shot import ONE_SHOT_SECTIONS
-from sensewise.tables import STAGES, Rows, Section, number, ours_of, paper_of, pick, with_spread
+from sensewise.tables import STAGES, Rows, Section, budgets_of, number, ours_of, paper_of, pick, with_spread
 
 
 def _cells(rows: Rows) -> dict[tuple[str, int], dict[float, dict[str, dict[str, Any]]]]:
@@ -27,10 +27,6 @@ def _cells(rows: Rows) -> dict[tuple[str, int], dict[float, dict[str, dict[str, 
         cell = table.setdefault((row["method"], row["steps"]), {}).setdefault(row["budget"], {})
         cell[row["metric"]] = row
     return table
-
-
-def _budgets(rows: Rows) -> list[float]:
-    return sorted({row["budget"] for row in rows})
 
 
 def _main_metric(rows: Rows) -> str:
@@ -67,8 +63,8 @@ def terminal_table(rows: Rows, title: str, metric: str = "errors") -> Table:
     caption = what + "; the paper's numbers below ours" * _has_paper(rows)
     table = Table(title=title, caption=caption, title_justify="left")
     table.add_column("method")
-    for budget in _budgets(rows):
-        table.add_column(f"s = {budget:g}", justify="right")
+    for head in budgets_of(rows).values():
+        table.add_column(head, justify="right")
     for (method, steps), by_budget in _cells(rows).items():
         cells = []
         for metrics in by_budget.values():
@@ -96,7 +92,7 @@ def bench_table(rows: Rows) -> Table:
 
 def html_table(rows: Rows) -> Markup:
     """The same table for a page."""
-    head = "".join(f"<th>s = {budget:g}</th>" for budget in _budgets(rows))
+    head = "".join(f"<th>{budget}</th>" for budget in budgets_of(rows).values())
     lines = [f"<table><thead><tr><th>method</th>{head}</tr></thead><tbody>"]
     for (method, steps), by_budget in _cells(rows).items():
         cells = []
@@ -111,8 +107,8 @@ def html_table(rows: Rows) -> Markup:
 
 def markdown_table(rows: Rows) -> str:
     """The same table for the docs: ours ± spread over seeds, the paper's in parentheses."""
-    budgets = _budgets(rows)
-    lines = ["| method | " + " | ".join(f"s = {b:g}" for b in budgets) + " |", "|---" * (len(budgets) + 1) + "|"]
+    budgets = budgets_of(rows)
+    lines = ["| method | " + " | ".join(budgets.values()) + " |", "|---" * (len(budgets) + 1) + "|"]
     for (method, steps), by_budget in _cells(rows).items():
         cells = []
         for metrics in by_budget.values():

@@ -8,7 +8,7 @@ from sensewise.data.cifar10 import NUM_STATES
 from sensewise.experiments.results import read_arrays, read_results
 from sensewise.figures import film, pixels
 from sensewise.figures.style import name_of
-from sensewise.tables import STAGES, Grid, Rows, Section, cell, densities, grid, pick
+from sensewise.tables import STAGES, Grid, Rows, Section, budgets_of, cell, densities, grid, methods_of, pick
 
 
 def cifar10_sequential(path: Path) -> Section:
@@ -33,9 +33,9 @@ def cifar10_sequential(path: Path) -> Section:
     figures: dict[str, tuple[Any, str]] = {
         "cifar10-sequential.png": (pixels.psnr_against_budget(main), "PSNR against the budget.")
     }
-    for budget in ("0.1", "0.3"):
-        caption = f"What each method measures at s = {budget}, the posterior mean and its errors."
-        figures[f"cifar10-examples-{budget}.png"] = (film.examples(arrays, NUM_STATES, f"example-{budget}"), caption)
+    for s in ("0.1", "0.3"):
+        caption = f"What each method measures at s = {s}, the posterior mean and its errors."
+        figures[f"cifar10-examples-{s}.png"] = (film.examples(arrays, NUM_STATES, f"example-{s}"), caption)
     return Section("CIFAR-10, sequential acquisition", text, tables, figures, results)
 
 
@@ -51,13 +51,12 @@ def cifar10_one_shot(path: Path) -> Section:
     """Table cifar-open."""
     results, arrays = read_results(path), read_arrays(path)
     rows, lines = pick(results["rows"], prior="on-policy"), []
-    budgets = sorted({row["budget"] for row in rows})
-    for budget in budgets:
+    heads = budgets_of(rows)
+    for budget, head in heads.items():
         for method in ("one-shot", "random"):
             found = {row["metric"]: row for row in pick(rows, method=method, budget=budget)}
-            lines.append((f"{name_of(method, 1)}, s = {budget:g}", [cell(found.get(name)) for name in METRIC_NAMES]))
+            lines.append((f"{name_of(method, 1)}, {head}", [cell(found.get(name)) for name in METRIC_NAMES]))
     psnr = pick(rows, metric="psnr")
-    heads = {budget: f"s = {budget:g}" for budget in budgets}
     text = [
         "The generator chooses the whole mask from an 8 x 8 grey summary, the label and the budget. Masks are drawn on "
         "budget; mean ± standard deviation over the seeds.",
@@ -66,22 +65,18 @@ def cifar10_one_shot(path: Path) -> Section:
     ]
     grids = [
         ("Learned and random masks", Grid(["", *METRIC_NAMES.values()], lines)),
-        ("PSNR in dB of every way to draw a mask", grid(psnr, "method", "budget", heads, _names(psnr), low=False)),
-        ("Density of the masks: a plain draw is not on budget", densities(psnr, heads, _names(psnr))),
+        ("PSNR in dB of every way to draw a mask", grid(psnr, "method", "budget", heads, methods_of(psnr), low=False)),
+        ("Density of the masks: a plain draw is not on budget", densities(psnr, heads, methods_of(psnr))),
     ]
     if earlier := pick(results["rows"], prior="random-masks", metric="psnr"):
         caption = f"PSNR in dB, prior trained on {STAGES['random-masks']}"
-        grids.append((caption, grid(earlier, "method", "budget", heads, _names(earlier), low=False)))
+        grids.append((caption, grid(earlier, "method", "budget", heads, methods_of(earlier), low=False)))
     figures: dict[str, tuple[Any, str]] = {}
-    for budget in ("0.1", "0.3"):
-        caption = f"What each method measures at s = {budget}, the posterior mean and its errors."
-        drawn = film.examples(arrays, NUM_STATES, f"example-{budget}")
-        figures[f"cifar10-one-shot-examples-{budget}.png"] = (drawn, caption)
+    for s in ("0.1", "0.3"):
+        caption = f"What each method measures at s = {s}, the posterior mean and its errors."
+        drawn = film.examples(arrays, NUM_STATES, f"example-{s}")
+        figures[f"cifar10-one-shot-examples-{s}.png"] = (drawn, caption)
     return Section("CIFAR-10, one-shot masks", text, [], figures, results, grids)
-
-
-def _names(rows: Rows) -> dict[str, str]:
-    return {row["method"]: name_of(row["method"], 1) for row in rows}
 
 
 def _gain(psnr: Rows) -> str:

@@ -11,7 +11,20 @@ from sensewise.data.cifar10 import NUM_STATES as CIFAR10_LEVELS
 from sensewise.experiments.results import read_arrays, read_results
 from sensewise.figures import film, one_shot, pixels
 from sensewise.figures.style import name_of
-from sensewise.tables import STAGES, Cell, Grid, Rows, Section, cell, densities, grid, ours_of, pick
+from sensewise.tables import (
+    STAGES,
+    Cell,
+    Grid,
+    Rows,
+    Section,
+    budgets_of,
+    cell,
+    densities,
+    grid,
+    methods_of,
+    ours_of,
+    pick,
+)
 
 METRIC_NAMES = {
     "entropy": "entropy",
@@ -28,14 +41,6 @@ MASKS = "(grey: not measured; colour: white; dark: black) and the reconstruction
 SUMMARIES = {"own": "the target's own", "another": "another image's", "none": "none", "unused": "random masks"}
 
 
-def _budgets(rows: Rows) -> dict[float, str]:
-    return {budget: f"s = {budget:g}" for budget in sorted({row["budget"] for row in rows})}
-
-
-def _methods(rows: Rows) -> dict[str, str]:
-    return {row["method"]: name_of(row["method"], row["steps"]) for row in rows}
-
-
 def _value(rows: Rows, **wanted: Any) -> float | None:
     found = pick(rows, **wanted)
     return found[0]["mean"] if found else None
@@ -46,7 +51,7 @@ def mnist_one_shot(path: Path) -> Section:
     results, arrays = read_results(path), read_arrays(path)
     rows = results["rows"]
     lines = []
-    for budget in _budgets(rows):
+    for budget in budgets_of(rows):
         for method in ("one-shot", "random"):
             cells = [cell(_first(rows, method=method, budget=budget, metric=metric)) for metric in METRIC_NAMES]
             lines.append((f"{name_of(method, 1)}, s = {budget:g}", cells))
@@ -59,11 +64,11 @@ def mnist_one_shot(path: Path) -> Section:
         _against_random(errors),
         *results["notes"],
     ]
-    every_way = grid(errors, "method", "budget", _budgets(rows), _methods(errors))
+    heads, names = budgets_of(rows), methods_of(errors)
     grids = [
         ("All nine metrics, learned and random", Grid(["", *METRIC_NAMES.values()], lines)),
-        ("Errors per image, every way to train and to draw", every_way),
-        ("Density of the masks: a plain draw is not on budget", densities(errors, _budgets(rows), _methods(errors))),
+        ("Errors per image, every way to train and to draw", grid(errors, "method", "budget", heads, names)),
+        ("Density of the masks: a plain draw is not on budget", densities(errors, heads, names)),
     ]
     return Section("MNIST, one-shot masks", text, [], _one_shot_figures(rows, arrays), results, grids)
 
@@ -94,7 +99,7 @@ def _first(rows: Rows, **wanted: Any) -> dict[str, Any] | None:
 
 def _against_random(errors: Rows) -> str:
     parts = []
-    for budget in _budgets(errors):
+    for budget in budgets_of(errors):
         ours, random = (_value(errors, method=m, budget=budget) for m in ("one-shot", "random"))
         if ours and random:
             parts.append(f"{random / ours:,.{1 if random < 100 * ours else 0}f} times fewer at s = {budget:g}")
@@ -112,7 +117,7 @@ def side_information(path: Path) -> Section:
     for rows, what, low in parts:
         for method, caption in (("one-shot", "sampled masks"), ("one-shot-topk", "top-k masks")):
             if part := [row for row in rows if row["method"] in (method, "random")]:
-                table = grid(part, "summary", "budget", _budgets(part), SUMMARIES, low=low)
+                table = grid(part, "summary", "budget", budgets_of(part), SUMMARIES, low=low)
                 grids.append((f"{what}, {caption}", table))
     text = ["The same generator with the target's own summary, with another test image's, and with an all-zero one."]
     for rows, what, best in ((errors, "errors", min), (psnr, "dB on CIFAR-10", max)):
@@ -177,9 +182,9 @@ def mask_state(path: Path) -> Section:
     rows = results["rows"]
     errors = pick(rows, metric="errors")
     names = {"shared-zero": name_of("shared-zero", 1), "mask-state": name_of("mask-state", 1)}
-    table = grid(errors, "method", "budget", _budgets(rows), names)
+    table = grid(errors, "method", "budget", budgets_of(rows), names)
     fewer, wins = [], []
-    for budget in _budgets(rows):
+    for budget in budgets_of(rows):
         row = _first(rows, metric="fewer-errors", budget=budget)
         if row is not None:
             fewer.append(Cell(f"{row['mean']:.1%} ± {row['sd']:.1%}", f"{row['paper']:.1%}"))
@@ -227,10 +232,10 @@ def baselines(path: Path) -> Section:
     for s in ("0.1", "0.2"):
         drawn = pixels.examples(*pixels.read_examples(arrays, f"example-{s}"))
         figures[f"baselines-examples-{s}.png"] = (drawn, f"What each method measures at s = {s} {MASKS}.")
-    grids = [("MNIST, errors per image", grid(errors, "method", "budget", _budgets(rows), _methods(errors)))]
+    grids = [("MNIST, errors per image", grid(errors, "method", "budget", budgets_of(rows), methods_of(errors)))]
     for stage, words in STAGES.items():
         if psnr := pick(colour, metric="psnr", prior=stage):
-            table = grid(psnr, "method", "budget", _budgets(psnr), _methods(psnr), low=False)
+            table = grid(psnr, "method", "budget", budgets_of(psnr), methods_of(psnr), low=False)
             grids.append((f"CIFAR-10, PSNR in dB, prior trained on {words}", table))
     if psnr := pick(colour, metric="psnr", prior="on-policy"):
         text.append(_sequential_against_others(psnr))

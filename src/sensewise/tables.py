@@ -9,6 +9,8 @@ from typing import Any
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
+from sensewise.figures.style import name_of
+
 Rows = list[dict[str, Any]]
 STAGES = {"on-policy": "random masks, then its own greedy masks", "random-masks": "random masks only"}
 """What a prior was trained on, by the column `prior` of the results."""
@@ -113,6 +115,16 @@ def with_spread(row: dict[str, Any]) -> str:
 def pick(rows: Rows, **wanted: Any) -> Rows:
     """The rows whose columns have these values."""
     return [row for row in rows if all(row.get(key) == value for key, value in wanted.items())]
+
+
+def budgets_of(rows: Rows) -> dict[float, str]:
+    """The budgets of rows, from small to large, and how a table's head calls them."""
+    return {budget: f"s = {budget:g}" for budget in sorted({row["budget"] for row in rows})}
+
+
+def methods_of(rows: Rows) -> dict[str, str]:
+    """The methods of rows, and how a table calls them."""
+    return {row["method"]: name_of(row["method"], row["steps"]) for row in rows}
 
 
 def cell(row: dict[str, Any] | None, best: bool = False) -> Cell:
