@@ -10,7 +10,7 @@ from rich.progress import Progress
 from torch import nn
 
 from conftest import make_absorbing
-from sensewise.checkpoint import load_prior
+from sensewise.checkpoint import fingerprint, load_prior
 from sensewise.data import Images, bundled_cifar10, bundled_mnist
 from sensewise.errors import ConfigError
 from sensewise.experiments import EXPERIMENTS, baselines, gradient_estimators, mask_state, mnist_one_shot
@@ -164,6 +164,26 @@ def test_photographs_are_judged_by_both_priors(found: dict[str, Results]) -> Non
     first, last = ({row["method"] for row in pick(rows, prior=stage)} for stage in ("random-masks", "on-policy"))
     assert first == {"random", "variable-density", "one-shot", "spread-variance-greedy", "loupe"}
     assert last == first | {"variance-greedy", "loupe-own-unet"}
+
+
+@pytest.mark.parametrize("experiment", [baselines, side_experiment], ids=["baselines", "side-information"])
+def test_rows_name_the_prior_that_made_them(experiment, monkeypatch) -> None:
+    seen = {}
+
+    def measured(*given, **_named):
+        where = given[-1]
+        seen[where.get("prior")] = fingerprint(next(model for model in given if isinstance(model, AbsorbingPrior)))
+        return []
+
+    monkeypatch.setattr(experiment, "measure", measured)
+    monkeypatch.setattr("sensewise.experiments.cifar10_sequential.load_cifar10", lambda _split: bundled_cifar10())
+    results = experiment.run("cpu", SEEDS, Progress(disable=True))
+    names = {None: "mnist", "random-masks": "cifar10-random-masks", "on-policy": "cifar10"}
+    assert seen == {stage: fingerprint(load_prior(name)) for stage, name in names.items()}
+    assert [results.weights[f"cifar10-{stage}"] for stage in list(names)[1:]] == [
+        seen["random-masks"],
+        seen["on-policy"],
+    ]
 
 
 @pytest.mark.parametrize("stage", ["random-masks", "on-policy"])
