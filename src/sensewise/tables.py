@@ -97,7 +97,7 @@ def ours_of(row: dict[str, Any]) -> str:
 
 def paper_of(row: dict[str, Any]) -> str:
     """The paper's value: decibels as it gives them, anything else to three digits."""
-    return f"{row['paper']:g}" if row["metric"] == "psnr" else number(row["paper"])
+    return str(row["paper"]) if row["metric"] == "psnr" else number(row["paper"])
 
 
 def with_spread(row: dict[str, Any]) -> str:

@@ -127,7 +127,8 @@ def psnr_against_budget(rows: Rows) -> Figure:
     curves = curves_of(rows, "psnr")
     random = {row["budget"]: row["mean"] for row in curves.get(("random", 1), [])}
     with style():
-        figure = Figure(figsize=(10.5, 4.3), layout="constrained")
+        height = 3.6 + 0.075 * len(curves)  # the legend has three names in a row
+        figure = Figure(figsize=(10.5, height), layout="constrained")
         left, right = figure.subplots(1, 2)
         for (method, steps), curve in curves.items():
             colour, dash = COLOURS[method], "-" if steps in (1, 16) else "--"
@@ -145,7 +146,7 @@ def psnr_against_budget(rows: Rows) -> Figure:
         for axes in (left, right):
             axes.set_xlabel("budget: fraction of pixels measured")
             axes.set_xticks(sorted({row["budget"] for row in rows}))
-        figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=4)
+        figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=3)
     return figure
 
 
