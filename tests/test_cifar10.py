@@ -106,6 +106,17 @@ def test_damaged_or_foreign_python_batches(content):
         read_python(content, "batch")
 
 
+@pytest.mark.parametrize(
+    ("pixels", "got"),
+    [(PIXELS[:, 0], "got grey ones of 32 x 32"), (PIXELS[..., :28, :28], r"got an array \(6, 2352\)")],
+    ids=["grey", "another size"],
+)
+def test_images_of_another_kind_are_named(pixels, got):
+    content = pickle.dumps({b"data": pixels.reshape(6, -1), b"labels": list(range(6))})
+    with pytest.raises(DataError, match=f"colour images of 3 x 32 x 32 .* are expected, {got} and 6 labels"):
+        read_python(content, "batch")
+
+
 class Evil:
     def __reduce__(self):
         return (print, ("harm",))
@@ -129,7 +140,7 @@ def test_archives_that_are_not_cifar(tmp_path):
     with pytest.raises(DataError, match="damaged"):
         load_cifar10("test", tmp_path)
     archive(tmp_path / "cifar-10-binary.tar.gz", ["readme.txt"], b"hello")
-    with pytest.raises(DataError, match="not the CIFAR-10 archive"):
+    with pytest.raises(DataError, match=r"not the CIFAR-10 archive. Move the file away and run `sensewise data fetch"):
         load_cifar10("test", tmp_path)
 
 

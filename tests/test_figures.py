@@ -38,6 +38,17 @@ def test_no_error_at_all_can_be_drawn(tiny_results):
     assert min(figure.axes[0].lines[0].get_ydata()) == pixels.FLOOR
 
 
+@pytest.mark.parametrize(
+    ("draw", "shown"), [(pixels.errors_against_budget, "errors"), (pixels.psnr_against_budget, "psnr")]
+)
+@pytest.mark.parametrize("known", ["errors", "psnr"])
+def test_the_legend_names_the_papers_value_only_where_one_is_drawn(draw, shown, known):
+    line = {"method": "random", "steps": 1, "budget": 0.1, "mean": 20.0, "sd": 0.0}
+    rows = [line | {"metric": name, "paper": 20.0 if name == known else None} for name in ("errors", "exact", "psnr")]
+    names = {line.get_label() for line in draw(rows).axes[0].lines}
+    assert ("the paper's value" in names) == (shown == known)
+
+
 def test_examples(arrays):
     target, methods, budget = pixels.read_examples(arrays)
     assert budget == pytest.approx(0.1)

@@ -83,7 +83,10 @@ def read_python(content: bytes, name: str) -> tuple[np.ndarray, np.ndarray]:
 
 def _checked(pixels: np.ndarray, labels: np.ndarray, name: str) -> tuple[np.ndarray, np.ndarray]:
     if pixels.shape[1] != RECORD - 1 or labels.shape != pixels.shape[:1]:
-        raise DataError(f"{name}: images of 3 x 32 x 32 with a label each are expected, got {pixels.shape}")
+        got = "grey ones of 32 x 32" if pixels.shape[1] == SIDE * SIDE else f"an array {pixels.shape}"
+        raise DataError(
+            f"{name}: colour images of 3 x 32 x 32 with a label each are expected, got {got} and {len(labels)} labels"
+        )
     if labels.dtype.kind not in "ui" or labels.size == 0 or labels.max() >= NUM_LABELS or labels.min() < 0:
         raise DataError(f"{name}: labels must be 0..{NUM_LABELS - 1}")
     return pixels.reshape(-1, 3, SIDE, SIDE), labels.astype(np.int64)
@@ -95,6 +98,20 @@ def _folders(base: Path) -> Iterator[Path]:
 
 
 def _read_batch(base: Path, batch: str) -> tuple[np.ndarray, np.ndarray]:
+    """One of the six batches, from a folder or an archive; a file that cannot be it is named, and what to do."""
+    try:
+        found = _find_batch(base, batch)
+    except DataError as error:
+        raise DataError(f"{error}. Move the file away and run `sensewise data fetch cifar10`") from error
+    if found is None:
+        raise DataError(
+            f"CIFAR-10 is not here: no {batch} in {base / 'cifar10'}. "
+            "Run `sensewise data fetch cifar10`, or set SENSEWISE_DATA to a folder that holds cifar10/"
+        )
+    return found
+
+
+def _find_batch(base: Path, batch: str) -> tuple[np.ndarray, np.ndarray] | None:
     for folder in _folders(base):
         if (folder / f"{batch}.bin").is_file():
             return read_binary((folder / f"{batch}.bin").read_bytes(), str(folder / f"{batch}.bin"))
@@ -105,10 +122,7 @@ def _read_batch(base: Path, batch: str) -> tuple[np.ndarray, np.ndarray]:
             archive = folder / f"cifar-10-{kind}.tar.gz"
             if archive.is_file():
                 return read(_member(archive, batch + suffix), f"{archive}: {batch}{suffix}")
-    raise DataError(
-        f"CIFAR-10 is not here: no {batch} in {base / 'cifar10'}. "
-        "Run `sensewise data fetch cifar10`, or set SENSEWISE_DATA to a folder that holds cifar10/"
-    )
+    return None
 
 
 def _member(archive: Path, name: str) -> bytes:

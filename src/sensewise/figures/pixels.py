@@ -110,7 +110,7 @@ def errors_against_budget(rows: Rows) -> Figure:
                 )
             axes.set_xlabel("budget: fraction of pixels measured")
             axes.set_xticks(sorted({row["budget"] for row in rows}))
-        if any(row["paper"] is not None for row in rows):
+        if any(row["paper"] is not None for row in rows if row["metric"] in ("errors", "exact")):
             left.plot([], [], "s", color="#444444", markerfacecolor="none", label="the paper's value")
         left.set_yscale("log")
         lowest = min(row["mean"] for row in rows if row["metric"] == "errors")
@@ -139,7 +139,7 @@ def psnr_against_budget(rows: Rows) -> Figure:
             left.plot([row["budget"] for row in known], values, "s", color=colour, markerfacecolor="none")
             if random:
                 right.plot(x, [row["mean"] - random[row["budget"]] for row in curve], dash, color=colour, marker="o")
-        if any(row["paper"] is not None for row in rows):
+        if any(row["paper"] is not None for curve in curves.values() for row in curve):
             left.plot([], [], "s", color="#444444", markerfacecolor="none", label="the paper's value")
         left.set_ylabel("PSNR (dB)")
         right.set_ylabel("PSNR above random masks (dB)")
