@@ -45,7 +45,7 @@ def test_no_error_at_all_can_be_drawn(tiny_results):
 def test_the_legend_names_the_papers_value_only_where_one_is_drawn(draw, shown, known):
     line = {"method": "random", "steps": 1, "budget": 0.1, "mean": 20.0, "sd": 0.0}
     rows = [line | {"metric": name, "paper": 20.0 if name == known else None} for name in ("errors", "exact", "psnr")]
-    names = {line.get_label() for line in draw(rows).axes[0].lines}
+    names = draw(rows).axes[0].get_legend_handles_labels()[1]
     assert ("the paper's value" in names) == (shown == known)
 
 

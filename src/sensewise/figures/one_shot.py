@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from sensewise.figures.pixels import FLOOR, Rows, Story, curves_of, picture
+from sensewise.figures.pixels import FLOOR, Rows, Story, draw_curves, picture
 from sensewise.figures.style import COLOURS, name_of, style, tinted
 
 OURS, RANDOM = COLOURS["one-shot"], COLOURS["random"]
@@ -86,27 +86,12 @@ def metrics_against_budget(rows: Rows, methods: tuple[str, ...] = ("random", "on
     with style():
         figure = Figure(figsize=(11.5, 3.9), layout="constrained")
         for axes, (metric, label) in zip(figure.subplots(1, len(panels)), panels, strict=True):
-            _lines(axes, shown, metric)
+            draw_curves(axes, shown, metric)
             axes.set_ylabel(label)
-            axes.set_xlabel("budget: fraction of pixels measured")
             if metric == "errors":
                 axes.set_yscale("log")
         figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
     return figure
-
-
-def _lines(axes: Any, rows: Rows, metric: str) -> None:
-    """One line a method, and the paper's values as hollow squares."""
-    for (method, steps), curve in curves_of(rows, metric).items():
-        known = [row for row in curve if row["mean"] is not None]
-        values = [max(row["mean"], FLOOR) if metric == "errors" else row["mean"] for row in known]
-        colour = COLOURS[method]
-        axes.plot([row["budget"] for row in known], values, "o-", color=colour, label=name_of(method, steps))
-        theirs = [row for row in curve if row["paper"] is not None]
-        values = [max(row["paper"], FLOOR) if metric == "errors" else row["paper"] for row in theirs]
-        axes.plot([row["budget"] for row in theirs], values, "s", color=colour, markerfacecolor="none", markersize=7)
-    axes.plot([], [], "s", color="#444444", markerfacecolor="none", label="the paper's value")
-    axes.set_xticks(sorted({row["budget"] for row in rows}))
 
 
 def baselines(rows: Rows) -> Figure:
@@ -114,9 +99,8 @@ def baselines(rows: Rows) -> Figure:
     with style():
         figure = Figure(figsize=(7.6, 5.0), layout="constrained")
         axes = figure.subplots()
-        _lines(axes, rows, "errors")
+        draw_curves(axes, rows, "errors")
         axes.set_yscale("log")
-        axes.set_xlabel("budget: fraction of pixels measured")
         axes.set_ylabel(f"errors per image (0 drawn at {FLOOR:g})")
         figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=3)
     return figure

@@ -90,28 +90,33 @@ def curves_of(rows: Rows, metric: str) -> dict[tuple[str, int], Rows]:
     return {key: sorted(value, key=lambda row: row["budget"]) for key, value in curves.items()}
 
 
+def draw_curves(axes: Any, rows: Rows, metric: str) -> None:
+    """One line a method against the budget, the paper's values on top of them as hollow squares."""
+    floor = FLOOR if metric == "errors" else -np.inf
+    curves = curves_of(rows, metric)
+    for (method, steps), curve in curves.items():
+        dash = "--" if 1 < steps < 16 or (method, steps) == ("probe-greedy", 1) else ":" if steps > 16 else "-"
+        known = [row for row in curve if row["mean"] is not None]
+        values = [max(row["mean"], floor) for row in known]
+        look: Any = {"color": COLOURS[method], "marker": "o", "markersize": 5, "label": name_of(method, steps)}
+        axes.plot([row["budget"] for row in known], values, dash, **look)
+    theirs = [row for curve in curves.values() for row in curve if row["paper"] is not None]
+    hollow: Any = {"marker": "s", "facecolors": "none", "s": 36, "linewidths": 1, "zorder": 3}
+    if theirs:
+        colours, values = [COLOURS[row["method"]] for row in theirs], [max(row["paper"], floor) for row in theirs]
+        axes.scatter([row["budget"] for row in theirs], values, edgecolors=colours, **hollow)
+        axes.scatter([], [], edgecolors="#444444", label="the paper's value", **hollow)
+    axes.set_xlabel("budget: fraction of pixels measured")
+    axes.set_xticks(sorted({row["budget"] for row in rows}))
+
+
 def errors_against_budget(rows: Rows) -> Figure:
     """Figure closed: errors per image (log scale) and the fraction reconstructed exactly; the paper's values hollow."""
     with style():
         figure = Figure(figsize=(10.5, 4.3), layout="constrained")
         left, right = figure.subplots(1, 2)
         for axes, metric in ((left, "errors"), (right, "exact")):
-            for (method, steps), curve in curves_of(rows, metric).items():
-                colour, dash = COLOURS[method], "-" if steps in (1, 16) else "--" if steps < 16 else ":"
-                if method == "probe-greedy" and steps == 1:
-                    dash = "--"
-                x = [row["budget"] for row in curve]
-                y = [max(row["mean"], FLOOR) if metric == "errors" else row["mean"] for row in curve]
-                axes.plot(x, y, dash, color=colour, marker="o", markersize=5, label=name_of(method, steps))
-                known = [row for row in curve if row["paper"] is not None]
-                values = [max(row["paper"], FLOOR) if metric == "errors" else row["paper"] for row in known]
-                axes.plot(
-                    [row["budget"] for row in known], values, "s", color=colour, markerfacecolor="none", markersize=6
-                )
-            axes.set_xlabel("budget: fraction of pixels measured")
-            axes.set_xticks(sorted({row["budget"] for row in rows}))
-        if any(row["paper"] is not None for row in rows if row["metric"] in ("errors", "exact")):
-            left.plot([], [], "s", color="#444444", markerfacecolor="none", label="the paper's value")
+            draw_curves(axes, rows, metric)
         left.set_yscale("log")
         lowest = min(row["mean"] for row in rows if row["metric"] == "errors")
         left.set_ylim(0.8 * max(FLOOR, lowest), None)
@@ -124,28 +129,17 @@ def errors_against_budget(rows: Rows) -> Figure:
 
 def psnr_against_budget(rows: Rows) -> Figure:
     """PSNR of each method, and how far it is above random masks of the same budget; the paper's values hollow."""
-    curves = curves_of(rows, "psnr")
-    random = {row["budget"]: row["mean"] for row in curves.get(("random", 1), [])}
+    psnr = [row for row in rows if row["metric"] == "psnr"]
+    random = {row["budget"]: row["mean"] for row in psnr if row["method"] == "random"}
+    gains = [row | {"mean": row["mean"] - random[row["budget"]], "paper": None} for row in psnr if random]
     with style():
-        height = 3.6 + 0.075 * len(curves)  # the legend has three names in a row
+        height = 3.6 + 0.075 * len(curves_of(psnr, "psnr"))  # the legend has three names in a row
         figure = Figure(figsize=(10.5, height), layout="constrained")
         left, right = figure.subplots(1, 2)
-        for (method, steps), curve in curves.items():
-            colour, dash = COLOURS[method], "-" if steps in (1, 16) else "--"
-            x = [row["budget"] for row in curve]
-            left.plot(x, [row["mean"] for row in curve], dash, color=colour, marker="o", label=name_of(method, steps))
-            known = [row for row in curve if row["paper"] is not None]
-            values = [row["paper"] for row in known]
-            left.plot([row["budget"] for row in known], values, "s", color=colour, markerfacecolor="none")
-            if random:
-                right.plot(x, [row["mean"] - random[row["budget"]] for row in curve], dash, color=colour, marker="o")
-        if any(row["paper"] is not None for curve in curves.values() for row in curve):
-            left.plot([], [], "s", color="#444444", markerfacecolor="none", label="the paper's value")
+        draw_curves(left, psnr, "psnr")
+        draw_curves(right, gains, "psnr")
         left.set_ylabel("PSNR (dB)")
         right.set_ylabel("PSNR above random masks (dB)")
-        for axes in (left, right):
-            axes.set_xlabel("budget: fraction of pixels measured")
-            axes.set_xticks(sorted({row["budget"] for row in rows}))
         figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=3)
     return figure
 
