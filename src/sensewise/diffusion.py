@@ -9,7 +9,6 @@ Austin et al., "Structured denoising diffusion models in discrete state-spaces",
 """
 
 import math
-from collections.abc import Callable
 
 import torch
 from torch import Generator, Tensor
@@ -29,12 +28,13 @@ class AbsorbingProcess:
 
     def survival(self, t: Tensor) -> Tensor:
         """$S_t$, the probability that a site is not yet absorbed, for whole steps `t` in 0..T; same shape."""
-        return self.survival_curve[t].float()
+        return self.survival_curve.float().to(t.device)[t]
 
     def timestep_for(self, s: float | Tensor) -> Tensor:
         """The step whose survival is nearest to `s`, int64 with the shape of `s`."""
-        s = torch.as_tensor(s, dtype=torch.float64)
-        rising = self.survival_curve.flip(0)
+        s = torch.as_tensor(s)
+        exact = torch.float32 if s.device.type == "mps" else torch.float64  # that device has no doubles
+        s, rising = s.to(exact), self.survival_curve.flip(0).to(s.device, exact)
         above = torch.searchsorted(rising, s.contiguous()).clamp(1, self.timesteps)
         nearer_below = (s - rising[above - 1]) < (rising[above] - s)
         return self.timesteps - torch.where(nearer_below, above - 1, above)
@@ -46,8 +46,8 @@ class AbsorbingProcess:
             x: tokens, with shape `(B, C, H, W)`.
             t: steps, with shape `(B,)`.
         """
-        survives = torch.rand(x.shape, generator=generator) < self.survival(t).view(-1, 1, 1, 1)
-        return torch.where(survives, x, MASK)
+        noise = torch.rand(x.shape, generator=generator, device=generator.device).to(x.device)
+        return torch.where(noise < self.survival(t).view(-1, 1, 1, 1), x, MASK)
 
     def survival_monte_carlo(self, batches: list[Tensor], generator: Generator, every: int = 10) -> Tensor:
         """The survival curve measured as the paper does it: corrupt images, count what is left, interpolate.
@@ -69,78 +69,3 @@ class AbsorbingProcess:
         left = (t // every).clamp(max=len(knots) - 2)
         weight = (t - knots[left]).double() / every
         return torch.lerp(kept[left], kept[left + 1], weight)
-
-
-def cross_entropy(log_probs: Tensor, x: Tensor, hidden: Tensor) -> Tensor:
-    """$-\\log p(x_i \\mid y)$ summed over the hidden sites of each image, in nats.
-
-    Args:
-        log_probs: predictions, with shape `(B, C, H, W, N)`.
-        x: true tokens 1..N, with shape `(B, C, H, W)`.
-        hidden: True where the site was not observed, with shape `(B, C, H, W)`.
-
-    Returns:
-        One value per image, with shape `(B,)`.
-    """
-    picked = log_probs.gather(-1, (x - 1).unsqueeze(-1)).squeeze(-1)  # (B, C, H, W)
-    return -torch.where(hidden, picked, 0.0).sum(dim=(1, 2, 3))
-
-
-def variational_bound(process: AbsorbingProcess, log_probs: Tensor, x: Tensor, y: Tensor, t: Tensor) -> Tensor:
-    r"""One term of the bound on $-\log p(x)$, scaled so that its mean over uniform $t \in 1..T$ is the whole bound.
-
-    A hidden site is revealed on the way from $t$ to $t - 1$ with probability
-    $w_t = (S_{t-1} - S_t) / (1 - S_t)$, so the term is $T w_t$ times the cross-entropy of the hidden sites.
-
-    Args:
-        log_probs: the prediction from `y`, with shape `(B, C, H, W, N)`.
-        x: true tokens, with shape `(B, C, H, W)`.
-        y: a draw of `process.corrupt(x, t)`.
-        t: steps in 1..T, with shape `(B,)`.
-
-    Returns:
-        Nats per image, with shape `(B,)`.
-    """
-    before, after = process.survival_curve[t - 1], process.survival_curve[t]
-    weight = (before - after) / (1 - after)
-    return process.timesteps * weight.float() * cross_entropy(log_probs, x, y == MASK)
-
-
-@torch.inference_mode()
-def sample(
-    prior: Callable[[Tensor, Tensor | None], Tensor],
-    y: Tensor,
-    label: Tensor | None,
-    generator: Generator,
-    *,
-    steps: int = 64,
-    samples: int = 1,
-) -> Tensor:
-    """Joint samples of the hidden sites given `y`: the reverse process, with what is observed kept.
-
-    From the survival of `y` to 1 in `steps` rounds; in each, every hidden site is revealed with the probability of
-    the reverse step and takes a value drawn from the prior's prediction. The last round reveals all that is left.
-
-    Args:
-        prior: tokens and labels in, log-probabilities `(B, C, H, W, N)` out.
-        y: observation, with shape `(B, C, H, W)`.
-        label: class labels `(B,)` or None.
-        samples: how many images for each observation.
-
-    Returns:
-        Tokens without hidden sites, with shape `(samples, B, C, H, W)`.
-    """
-    x = y.repeat(samples, 1, 1, 1)  # (samples B, C, H, W)
-    labels = None if label is None else label.repeat(samples)
-    start = (y != MASK).double().mean().item()
-    survival = torch.linspace(start, 1.0, steps + 1, dtype=torch.float64)
-    for r in range(steps):
-        hidden = x == MASK
-        if not bool(hidden.any()):
-            break
-        reveal = (survival[r + 1] - survival[r]) / (1 - survival[r]) if r < steps - 1 else 1.0
-        chosen = hidden & (torch.rand(x.shape, generator=generator) < reveal)
-        log_probs = prior(x, labels)  # (samples B, C, H, W, N)
-        noise = -torch.log(torch.empty(log_probs.shape).exponential_(generator=generator))
-        x = torch.where(chosen, (log_probs + noise).argmax(-1) + 1, x)
-    return x.view(samples, *y.shape)

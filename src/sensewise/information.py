@@ -17,7 +17,7 @@ def entropy(log_probs: Tensor) -> Tensor:
 
 def variance(log_probs: Tensor) -> Tensor:
     """The variance of the intensity, with the `N` levels evenly spaced on [0, 1]; `(..., N)` to `(...)`."""
-    levels = torch.linspace(0, 1, log_probs.shape[-1])
+    levels = torch.linspace(0, 1, log_probs.shape[-1], device=log_probs.device)
     probs = log_probs.exp()
     mean, square = (probs * levels).sum(-1), (probs * levels**2).sum(-1)  # half the time of squared differences
     return (square - mean**2).clamp(min=0)
@@ -28,21 +28,20 @@ def per_pixel(sites: Tensor) -> Tensor:
     return sites.sum(dim=1).flatten(1)
 
 
-def whole_image(log_probs: Tensor) -> Tensor:
-    r"""$\mathcal{H}_{\mathrm{all}}$, the mean entropy over every site; `(B, C, H, W, N)` to `(B,)`."""
-    return entropy(log_probs).mean(dim=(1, 2, 3))
+def whole_image(sites: Tensor) -> Tensor:
+    r"""$\mathcal{H}_{\mathrm{all}}$, the mean over every site of entropies `(B, C, H, W)`, with shape `(B,)`."""
+    return sites.mean(dim=(1, 2, 3))
 
 
-def observed_pixels(log_probs: Tensor, mask: Tensor) -> Tensor:
+def observed_pixels(sites: Tensor, mask: Tensor) -> Tensor:
     """The mean entropy over the observed sites only: the degenerate surrogate, kept to show that it degenerates.
 
     Args:
-        log_probs: raw predictions that were *not* made certain at observed sites, with shape `(B, C, H, W, N)`.
+        sites: entropies of raw predictions, *not* made certain at observed sites, with shape `(B, C, H, W)`.
         mask: True where observed, with shape `(B, H W)`.
 
     Returns:
         One value per image, 0 for an empty mask, with shape `(B,)`.
     """
-    pixels = per_pixel(entropy(log_probs))  # (B, K)
-    channels = log_probs.shape[1]
-    return torch.where(mask, pixels, 0.0).sum(1) / (channels * mask.sum(1)).clamp(min=1)
+    pixels = per_pixel(sites)  # (B, K)
+    return torch.where(mask, pixels, 0.0).sum(1) / (sites.shape[1] * mask.sum(1)).clamp(min=1)

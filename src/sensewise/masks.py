@@ -5,6 +5,7 @@ either way a mask holds exactly `count(budget, K)` ones. Nothing here knows abou
 """
 
 import math
+from numbers import Integral, Real
 
 import torch
 from torch import Generator, Tensor
@@ -20,15 +21,15 @@ def count(budget: float | int, num_actions: int) -> int:
         num_actions: `K`.
     """
     allowed = f"a fraction between 0 and 1 (such as 0.1) or a count from 2 to {num_actions - 1}"
-    if isinstance(budget, bool) or not isinstance(budget, int | float) or budget != budget:
+    if isinstance(budget, bool) or not isinstance(budget, Real) or budget != budget:
         raise BudgetError(f"budget {budget!r} is not a number: give {allowed}")
     if 0 < budget < 1:
         k = round(budget * num_actions)
         if k == 0:
             raise BudgetError(f"budget {budget:g} of {num_actions} actions rounds to none: give {allowed}")
         return k
-    if isinstance(budget, int) and 2 <= budget < num_actions:
-        return budget
+    if isinstance(budget, Integral) and 2 <= budget < num_actions:
+        return int(budget)
     raise BudgetError(f"budget {budget} is not possible: give {allowed}")
 
 
@@ -43,11 +44,11 @@ def step_sizes(total: int, steps: int) -> list[int]:
 
 def top_k(scores: Tensor, k: int) -> Tensor:
     """The `k` highest scores of each row, as a mask `(B, K)`."""
-    mask = torch.zeros(scores.shape, dtype=torch.bool)
+    mask = torch.zeros(scores.shape, dtype=torch.bool, device=scores.device)
     return mask.scatter_(1, scores.topk(k, dim=1, sorted=False).indices, True)
 
 
-def lowest(values: Tensor, count: Tensor) -> Tensor:
+def bottom_k(values: Tensor, count: Tensor) -> Tensor:
     """The `count[b]` lowest values of each row `b`, as a mask `(B, K)`; infinite values are never chosen."""
     rank = values.argsort(dim=1).argsort(dim=1)
     return (rank < count[:, None]) & values.isfinite()
@@ -55,17 +56,22 @@ def lowest(values: Tensor, count: Tensor) -> Tensor:
 
 def random(batch: int, num_actions: int, k: int, generator: Generator) -> Tensor:
     """Uniform without replacement."""
-    return top_k(torch.rand(batch, num_actions, generator=generator), k)
+    return top_k(uniform((batch, num_actions), generator), k)
+
+
+def uniform(shape: tuple[int, ...], generator: Generator) -> Tensor:
+    """Uniform noise on [0, 1), on the generator's device."""
+    return torch.rand(shape, generator=generator, device=generator.device)
 
 
 def gumbel(shape: tuple[int, ...], generator: Generator) -> Tensor:
     """Standard Gumbel noise: the top-k of `log w + gumbel` is a draw without replacement with weights `w`."""
-    return -torch.log(torch.empty(shape).exponential_(generator=generator))
+    return -torch.log(torch.empty(shape, device=generator.device).exponential_(generator=generator))
 
 
-def nearness(side: int, sigma: float) -> Tensor:
+def nearness(side: int, sigma: float, device: torch.device | None = None) -> Tensor:
     """`exp(-d^2 / 2 sigma^2)` between all places along a side, `(side, side)`."""
-    place = torch.arange(side, dtype=torch.float32)
+    place = torch.arange(side, dtype=torch.float32, device=device)
     return torch.exp(-((place[:, None] - place) ** 2) / (2 * sigma**2))
 
 
@@ -73,7 +79,8 @@ def around(values: Tensor, shape: tuple[int, int], reach: float) -> Tensor:
     """Sums over each pixel's neighbourhood, weights falling as a Gaussian of width `reach`; `(B, H W)` to the same."""
     height, width = shape
     images = values.view(-1, height, width)
-    return (nearness(height, reach) @ images @ nearness(width, reach)).flatten(1)
+    rows, columns = nearness(height, reach, values.device), nearness(width, reach, values.device)
+    return (rows @ images @ columns).flatten(1)
 
 
 def spread_top_k(
@@ -88,14 +95,15 @@ def spread_top_k(
         k: how many, as `damping` and `sigma` one number, or one for each row, with shape `(B,)`.
     """
     (height, width), left, batch = shape, scores.clone(), len(scores)
-    rows, columns = torch.arange(height), torch.arange(width)
+    rows, columns = torch.arange(height, device=scores.device), torch.arange(width, device=scores.device)
 
     def per_row(value: float | Tensor) -> Tensor:
-        return torch.as_tensor(value, dtype=scores.dtype).expand(batch)[:, None]
+        return torch.as_tensor(value, dtype=scores.dtype, device=scores.device).expand(batch)[:, None]
 
     wanted, strength, scale = per_row(k), per_row(damping), -0.5 / per_row(sigma) ** 2
-    chosen = torch.zeros(scores.shape, dtype=torch.bool)
-    for picked in range(int(wanted.max()) if batch else 0):
+    chosen = torch.zeros(scores.shape, dtype=torch.bool, device=scores.device)
+    most = k if isinstance(k, int) else int(k.max()) if batch else 0
+    for picked in range(most):
         best, pick = left.max(1, keepdim=True)  # (B, 1)
         chosen.scatter_(1, pick, ((best > -torch.inf) & (wanted > picked)) | chosen.gather(1, pick))
         near_row = strength * torch.exp(scale * (rows - pick // width) ** 2)  # (B, H)
@@ -107,7 +115,7 @@ def spread_top_k(
 
 def logistic(shape: tuple[int, ...], generator: Generator) -> Tensor:
     """Standard logistic noise: `logits + logistic > 0` is a Bernoulli draw with probability `sigmoid(logits)`."""
-    return logistic_from(torch.rand(shape, generator=generator))
+    return logistic_from(uniform(shape, generator))
 
 
 def logistic_from(u: Tensor) -> Tensor:

@@ -4,8 +4,6 @@ Token images have shape `(B, C, H, W)`, black is token 1, masks are `(B, H W)`; 
 metric with nothing to count in an image (no digit pixel left hidden, say) is NaN there, and means over images skip it.
 """
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
@@ -70,7 +68,7 @@ def nmse(x_hat: Tensor, x: Tensor) -> Tensor:
     return (error / energy).float()
 
 
-def slice_psnr(x_hat: Tensor, x: Tensor) -> Tensor:
+def peak_psnr(x_hat: Tensor, x: Tensor) -> Tensor:
     """PSNR in dB of magnitudes, the peak being the largest value of the slice's own target."""
     peak = x.flatten(1).amax(1).view(-1, 1, 1)
     return psnr(x_hat / peak, x / peak)
@@ -83,16 +81,3 @@ def ssim(x_hat: Tensor, x: Tensor) -> Tensor:
     peak = x.flatten(1).amax(1).view(-1, 1, 1)
     pair = ((x_hat / peak).unsqueeze(1), (x / peak).unsqueeze(1))  # (B, 1, H, W)
     return structural_similarity_index_measure(*pair, data_range=1.0, reduction="none").view(-1)  # type: ignore
-
-
-SLICE_METRICS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"nmse": nmse, "psnr": slice_psnr, "ssim": ssim}
-TOKEN_METRICS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
-    "errors": lambda x_hat, x, mask: errors(x_hat, x),
-    "exact": lambda x_hat, x, mask: exact(x_hat, x),
-    "accuracy": lambda x_hat, x, mask: accuracy(x_hat, x),
-    "foreground-recovery": lambda x_hat, x, mask: foreground_recovery(x_hat, x),
-    "informative": lambda x_hat, x, mask: informative(mask, x),
-    "hidden-accuracy": hidden_accuracy,
-    "hidden-foreground-accuracy": hidden_foreground_accuracy,
-    "nonblack-recovery": lambda x_hat, x, mask: foreground_recovery(x_hat, x),  # its name for photographs
-}

@@ -13,6 +13,7 @@ from torch import Tensor
 from sensewise.errors import DataError
 
 MASK, BLACK = 0, 1
+UNKNOWN = -1  # the label of an image whose class is not known
 
 
 def quantize(image: Tensor, levels: int) -> Tensor:

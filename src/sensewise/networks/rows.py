@@ -9,13 +9,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sensewise.mri.kspace import to_kspace
+from sensewise.errors import DataError
+from sensewise.kspace import to_kspace
+from sensewise.networks.base import MaskNetwork
 from sensewise.tokens import MASK
 
 
-def row_position(rows: int, batch: int) -> Tensor:
+def row_position(rows: int, batch: int, device: torch.device) -> Tensor:
     """Signed and absolute distance from the middle row, in [-1, 1], with shape `(B, 2, rows)`."""
-    place = (torch.arange(rows) - rows // 2) / (rows / 2)
+    place = (torch.arange(rows, device=device) - rows // 2) / (rows / 2)
     return torch.stack([place, place.abs()]).expand(batch, -1, -1)
 
 
@@ -52,11 +54,11 @@ class RowConv(nn.Module):
         batch, rows = tokens.shape
         states = F.one_hot(tokens - MASK, self.num_states + 1).transpose(1, 2).to(survival.dtype)  # (B, N + 1, rows)
         density = survival.view(-1, 1, 1).expand(-1, 1, rows)
-        x = torch.cat([states, row_position(rows, batch), density], dim=1)
+        x = torch.cat([states, row_position(rows, batch, survival.device), density], dim=1)
         return self.head(self.body(x)).transpose(1, 2)[:, None, :, None]  # (B, 1, rows, 1, N)
 
 
-class RowPolicyNetwork(nn.Module):
+class RowPolicyNetwork(MaskNetwork):
     """The one-shot row policy: log-odds of each row from the row means of the scout and the budget.
 
     Args:
@@ -79,9 +81,14 @@ class RowPolicyNetwork(nn.Module):
         seen = F.interpolate(means, self.rows, mode="linear", align_corners=False)
         seen = seen if self.adaptive else torch.zeros_like(seen)
         budgets = budget.view(-1, 1, 1).expand(-1, 1, self.rows)
-        x = torch.cat([seen, budgets, row_position(self.rows, batch)], dim=1)
+        x = torch.cat([seen, budgets, row_position(self.rows, batch, budget.device)], dim=1)
         offset = torch.logit(budget.clamp(0.01, 0.99)).unsqueeze(1)
         return self.head(self.body(x))[:, 0] + offset
+
+    def keep_logits(self, summary: Tensor | None, label: Tensor | None, budget: Tensor) -> Tensor:
+        if summary is None:
+            raise DataError("this policy needs a scout: give Side(summary=sensor.summary(acs))")
+        return self(summary, budget)
 
 
 class RowValueNetwork(nn.Module):
@@ -122,7 +129,7 @@ class RowValueNetwork(nn.Module):
         for fold in self.fold:
             x = F.silu(fold(x))
         budgets = budget.view(-1, 1, 1).expand(-1, 1, rows)
-        flat = [x.mean(3), measured[..., 0].unsqueeze(1), left, budgets, row_position(rows, batch)]
+        flat = [x.mean(3), measured[..., 0].unsqueeze(1), left, budgets, row_position(rows, batch, mask.device)]
         h = self.enter(torch.cat(flat, dim=1))
         for layer in self.body:
             h = h + layer(F.silu(h))

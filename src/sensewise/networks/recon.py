@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sensewise.mri.kspace import to_image, to_kspace
+from sensewise.kspace import to_image, to_kspace
 from sensewise.networks.unet import Block, down_and_up
 
 GAIN_IN, GAIN_OUT = 5.0, 0.05  # of the planes and of the correction: inside the network both are about 1

@@ -10,17 +10,18 @@ around row j or around its mirror row, through windows of several widths: what a
 nothing but measured rows and a few hundred numbers, so a scanner can plan in milliseconds, without the network.
 
 The plan is what single swaps of rows lead to from the static mask, the best one for all slices together, as long as
-each promises enough. `train_plan` fits the coefficients.
+each promises enough. `train.plan` fits the coefficients.
 """
 
+from collections.abc import Iterable
+
 import torch
-from torch import Generator, Tensor, nn
+from torch import Tensor, nn
 
 from sensewise.errors import BudgetError
+from sensewise.kspace import acs_rows
 from sensewise.masks import top_k
-from sensewise.mri.kspace import acs_rows
-from sensewise.policies import Policy
-from sensewise.sensors import Side
+from sensewise.policies.base import Context, Policy
 
 ZONES = 6  # bumps from the centre of k-space to its edge: coefficients change slowly from one to the next
 LAGS = range(1, 9)  # rows apart
@@ -171,21 +172,21 @@ class PlannedRows(Policy):
     Start it from `plan.core`. Planned rows have scores of 1 and more, all others from 0 to 0.9.
 
     Args:
-        plan: fitted coefficients.
+        plans: fitted coefficients, one plan per budget.
         shift: show each slice the measurements of the one so many places before it in the batch: a control.
     """
 
-    def __init__(self, plan: RowPlan, shift: int = 0) -> None:
-        self.model, self.shift = plan, shift
+    def __init__(self, plans: Iterable[RowPlan], shift: int = 0) -> None:
+        self.plans, self.shift = {plan.k: plan for plan in plans}, shift
 
     @torch.inference_mode()
-    def scores(self, observation: Tensor, mask: Tensor, side: Side, generator: Generator | None = None) -> Tensor:
-        if mask.shape[1] != self.model.rows or round((side.budget or 0) * mask.shape[1]) != self.model.k:
-            raise BudgetError(
-                f"this plan is for {self.model.k} of {self.model.rows} rows, budget and slices are others"
-            )
-        worth = self.model.worth_in(self.model.unusual(observation, mask).roll(self.shift, 0))
-        chosen = self.model.plan(worth, mask)
-        slope = worth + 2 * chosen.float() @ self.model.overlap
+    def scores(self, observation: Tensor, mask: Tensor, context: Context) -> Tensor:
+        model = self.plans.get(context.budget)
+        if model is None or mask.shape[1] != model.rows:
+            known = ", ".join(f"{plan.k} of {plan.rows}" for plan in self.plans.values())
+            raise BudgetError(f"plans are for {known} rows, not for {context.budget} of {mask.shape[1]}")
+        worth = model.worth_in(model.unusual(observation, mask).roll(self.shift, 0))
+        chosen = model.plan(worth, mask)
+        slope = worth + 2 * chosen.float() @ model.overlap
         low, high = slope.amin(1, keepdim=True), slope.amax(1, keepdim=True)
         return chosen + 0.9 * (high - slope) / (high - low).clamp(min=1e-9)

@@ -6,16 +6,15 @@ knows the truth and adds the row that helps most: no policy can do better one st
 or judged by it. Both score with reconstructor A, never with the judge.
 """
 
-from collections.abc import Callable
+from collections.abc import Iterable
 
 import torch
-from torch import Generator, Tensor, nn
+from torch import Tensor, nn
 
+from sensewise.kspace import keep_rows, magnitude, relaxed_rows
 from sensewise.metrics import nmse
-from sensewise.mri.kspace import keep_rows, magnitude, relaxed_rows
-from sensewise.mri.row_masks import fixed_start
-from sensewise.policies import Policy, Start
-from sensewise.sensors import Side
+from sensewise.policies.base import Context, Policy
+from sensewise.policies.starts import FixedStart
 
 CHUNK = 32
 TIE = 1e-3  # far below any gain: keeps rows of the static mask in their order
@@ -72,40 +71,39 @@ class ValuePolicy(Policy):
     Args:
         value: reconstruction, mask and budget to a value per row.
         network: reconstructor A, with `complex_image`.
-        order: the rows of the static mask at this budget, the most valuable first, for a value that was trained
-            against completing with them (form "rollout"): such a row is worth 0, and the others are worth what
-            replacing the last one brings.
+        orders: the rows of the static masks, one tensor per budget, the most valuable first, for a value that was
+            trained against completing with them (form "rollout"): such a row is worth 0, and the others are worth what
+            replacing the last one brings. None for the other forms.
     """
 
-    def __init__(self, value: nn.Module, network: nn.Module, order: Tensor | None = None) -> None:
-        self.value, self.network, self.order = value, network, order
-        self._draw: Callable[[Tensor, Tensor], Tensor] = network.complex_image  # type: ignore[assignment]
+    def __init__(self, value: nn.Module, network: nn.Module, orders: Iterable[Tensor] | None = None) -> None:
+        self.value, self.network = value, network
+        self.orders = None if orders is None else {len(order): order for order in orders}
 
     @torch.inference_mode()
-    def scores(self, observation: Tensor, mask: Tensor, side: Side, generator: Generator | None = None) -> Tensor:
+    def scores(self, observation: Tensor, mask: Tensor, context: Context) -> Tensor:
         found = []
         for y, m in zip(torch.split(observation, CHUNK), torch.split(mask, CHUNK), strict=True):
-            budget = torch.full((len(y),), side.budget or 0.5)
-            values = self.value(self._draw(y, m), m, budget)
-            found.append(values if self.order is None else self._against_static(values, m, budget))
+            budget = torch.full((len(y),), context.fraction, device=y.device)
+            drawn = self.network.complex_image(y, m)  # type: ignore[operator]
+            values = self.value(drawn, m, budget)
+            found.append(values if self.orders is None else self._against_static(values, m, self.orders[context.budget]))
         return torch.cat(found)
 
-    def _against_static(self, values: Tensor, mask: Tensor, budget: Tensor) -> Tensor:
-        assert self.order is not None
-        rank = ranks(self.order, mask.shape[1]).expand(mask.shape)
-        base = complete(mask, rank, (budget * mask.shape[1]).round().long())
+    def _against_static(self, values: Tensor, mask: Tensor, order: Tensor) -> Tensor:
+        rank = ranks(order, mask.shape[1]).to(mask.device).expand(mask.shape)
+        base = complete(mask, rank, torch.full((len(mask),), len(order), device=mask.device))
         return torch.where(base, TIE * (1 - rank / mask.shape[1]), values)
 
 
-def static_core(order: Tensor, rows: int, acs: int, share: float) -> Start:
+def static_cores(orders: Iterable[Tensor], rows: int, acs: int, share: float) -> FixedStart:
     """A start that measures the most valuable rows of the static mask and leaves `share` of the rest to the policy."""
-
-    def start(batch: int, k: int, generator: Generator) -> Tensor:
-        mask = torch.zeros(rows, dtype=torch.bool)
-        mask[order[: core_size(k, acs, share)]] = True
-        return fixed_start(mask)(batch, k, generator)
-
-    return start
+    cores = {}
+    for order in orders:
+        core = torch.zeros(rows, dtype=torch.bool)
+        core[order[: core_size(len(order), acs, share)]] = True
+        cores[len(order)] = core
+    return FixedStart(cores)
 
 
 def core_size(k: int, acs: int, share: float) -> int:
@@ -125,7 +123,7 @@ class OneStepOracle(Policy):
     def __init__(self, network: nn.Module, kspace: Tensor, shortlist: int | None = 24) -> None:
         self.network, self.kspace, self.shortlist = network, kspace, shortlist
 
-    def scores(self, observation: Tensor, mask: Tensor, side: Side, generator: Generator | None = None) -> Tensor:
+    def scores(self, observation: Tensor, mask: Tensor, context: Context) -> Tensor:
         hidden = int((~mask[0]).sum())
         tries = hidden if self.shortlist is None else min(hidden, self.shortlist)
         error, gradient = mask_gradients(self.network, self.kspace, mask)

@@ -1,23 +1,19 @@
-r"""The one-shot mask generator: side information in, the log-odds of measuring each pixel out.
+"""The one-shot mask designer: side information in, the log-odds of measuring each pixel out.
 
-It chooses the whole mask before anything is measured, from a coarse 8 x 8 summary, the label and the budget $s$. It is
-trained against a frozen prior (paper, Section 4.2): the loss of a sampled mask is the mean entropy that its
-observation leaves, at the timestep $t(s)$, plus $\lambda (\bar X - s)^2$, where $\bar X$ is the fraction it measures.
-No gradient passes through the prior; the training itself is in `generator_objective`.
+It chooses the whole mask before anything is measured, from a coarse 8 x 8 summary, the label and the budget. How it is
+trained against a frozen prior is in `train.designer` (paper, Section 4.2).
 """
 
-from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sensewise.checkpoint import fingerprint, load_run, model_part
-from sensewise.errors import CheckpointError, ConfigError, DataError
+from sensewise.errors import ConfigError, DataError
+from sensewise.networks.base import MaskNetwork
 from sensewise.networks.unet import Block
-from sensewise.priors import UNKNOWN, Prior
-from sensewise.sensors import Side
+from sensewise.tokens import UNKNOWN
 
 SUMMARY = 8  # side of the summary
 Decoder = Literal["paper", "full"]
@@ -99,7 +95,7 @@ def _embed(table: nn.Embedding, label: Tensor) -> Tensor:
     return table(label.clamp(min=0)) * (label != UNKNOWN)[:, None]
 
 
-class MaskGenerator(nn.Module):
+class MaskDesigner(MaskNetwork):
     """Summary, label and budget to the log-odds of measuring each pixel.
 
     Args:
@@ -113,7 +109,7 @@ class MaskGenerator(nn.Module):
         if decoder not in get_args(Decoder):
             raise ConfigError(f"decoder {decoder!r} is not known: choose one of {', '.join(get_args(Decoder))}")
         if shape[1] % SUMMARY or shape[2] % SUMMARY:
-            raise ConfigError(f"a generator needs image sides divisible by {SUMMARY}, got {shape[1]} x {shape[2]}")
+            raise ConfigError(f"a designer needs image sides divisible by {SUMMARY}, got {shape[1]} x {shape[2]}")
         self.shape, self.num_labels = shape, num_labels
         make = PaperDecoder if decoder == "paper" else FullDecoder
         self.decoder: nn.Module = make(shape, num_labels)
@@ -136,46 +132,18 @@ class MaskGenerator(nn.Module):
         if summary.dim() != 4 or tuple(summary.shape[1:]) != (1, SUMMARY, SUMMARY):
             raise DataError(f"a summary has shape (B, 1, {SUMMARY}, {SUMMARY}), got {tuple(summary.shape)}")
         if label is None:
-            return torch.full((len(summary),), UNKNOWN)
+            return torch.full((len(summary),), UNKNOWN, device=summary.device)
         if label.shape != summary.shape[:1]:
             raise DataError(f"one label per image is needed, shape ({len(summary)},), got {tuple(label.shape)}")
         classes = self.num_labels or 0
-        if label.numel() and not UNKNOWN <= int(label.min()) <= int(label.max()) < classes:
+        if label.numel() and not label.is_meta and not UNKNOWN <= int(label.min()) <= int(label.max()) < classes:
             found = f"{int(label.min())}..{int(label.max())}"
-            raise DataError(f"labels {found} are not possible: this generator knows {classes} classes")
+            raise DataError(f"labels {found} are not possible: this designer knows {classes} classes")
         return label
 
-    @torch.inference_mode()
-    def keep_logits(self, side: Side, batch: int) -> Tensor:
-        """What the policy `OneShot` asks for: log-odds `(B, K)` from side information alone."""
-        if side.summary is None or side.budget is None:
-            raise DataError("the one-shot generator needs a summary and a budget: give Side(summary=..., label=...)")
-        if len(side.summary) != batch:
-            raise DataError(f"one summary per image is needed: {batch} images, {len(side.summary)} summaries")
-        return self(side.summary, side.label, torch.full((batch,), side.budget))
-
-
-def build_generator(config: dict[str, Any]) -> MaskGenerator:
-    """A generator with fresh weights from the `model` part of a config."""
-    with model_part(config, "generator") as model:
-        channels, height, width = model["shape"]
-        return MaskGenerator((channels, height, width), model["num_labels"], model["decoder"])
-
-
-def load_generator(name_or_run: str | Path, prior: Prior) -> MaskGenerator:
-    """A trained generator, ready to use: a bundled name such as "mnist-generator", or a run folder.
-
-    Args:
-        prior: what the masks will be judged by; has to be the prior that the generator was trained against.
-    """
-    generator, config = load_run(name_or_run, build_generator)
-    problems = []
-    if generator.shape != prior.shape:
-        problems.append(f"for images of shape {generator.shape}, the prior is for {prior.shape}")
-    if generator.num_labels != prior.num_labels:
-        problems.append(f"for {generator.num_labels} labels, the prior knows {prior.num_labels}")
-    if not problems and config.get("prior") != fingerprint(prior):
-        problems.append("trained against another prior: train one with `sensewise train generator`")
-    if problems:
-        raise CheckpointError(f"{name_or_run}: this generator is {' and '.join(problems)}")
-    return generator.eval().requires_grad_(False)
+    def keep_logits(self, summary: Tensor | None, label: Tensor | None, budget: Tensor) -> Tensor:
+        if summary is None:
+            raise DataError("the one-shot designer needs a summary: give Side(summary=..., label=...)")
+        if len(summary) != len(budget):
+            raise DataError(f"one summary per image is needed: {len(budget)} images, {len(summary)} summaries")
+        return self(summary, label, budget)

@@ -1,0 +1,1 @@
+"""Priors: what every hidden site may be, given what has been seen."""

@@ -1,0 +1,82 @@
+"""A trained prior: a network, and the absorbing process that it was trained on."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from sensewise.diffusion import AbsorbingProcess
+from sensewise.predictions import Categorical
+from sensewise.priors.base import Prior
+from sensewise.tokens import BLACK, MASK, UNKNOWN
+
+
+class AbsorbingPrior(Prior):
+    """A network trained on an absorbing process (a discrete diffusion model with a mask state).
+
+    Images whose sides are not multiples of `network.multiple` are padded with hidden pixels for the network.
+
+    Args:
+        network: maps tokens, labels (`num_labels` = unknown) and survival to logits `(B, C, H, W, N)`.
+        channels: `C`.
+        num_states: data states `N`.
+        num_labels: classes, or None.
+        size: `(H, W)` that it is for, or None for any.
+        time_input: give the network the survival of the timestep; without it, the network sees 0 always.
+        mask_state: whether "unobserved" has a state of its own; without it the network cannot tell an observed black
+            pixel from an unobserved one (the control of Appendix E of the paper).
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        channels: int,
+        num_states: int,
+        num_labels: int | None,
+        *,
+        size: tuple[int, int] | None = None,
+        time_input: bool = True,
+        mask_state: bool = True,
+        timesteps: int = 1000,
+    ) -> None:
+        super().__init__()
+        self.network = network
+        self.channels, self.num_states, self.num_labels, self.size = channels, num_states, num_labels, size
+        self.time_input, self.mask_state = time_input, mask_state
+        self.process = AbsorbingProcess(timesteps)
+
+    def predict(self, y: Tensor, label: Tensor, t: Tensor | None) -> Categorical:
+        if not self.time_input:
+            survival = torch.zeros(len(y), device=y.device)
+        elif t is None:
+            density = (y != MASK).flatten(1).float().mean(1)
+            survival = self.process.survival(self.process.timestep_for(density))
+        else:
+            survival = self.process.survival(t)
+        label = torch.where(label == UNKNOWN, self.num_labels or 0, label)
+        seen = y if self.mask_state else torch.where(y == BLACK, MASK, y)
+        height, width = y.shape[2:]
+        multiple = int(self.network.multiple)  # type: ignore[arg-type]
+        down, right = -height % multiple, -width % multiple
+        if down or right:
+            seen = F.pad(seen, (0, right, 0, down), value=MASK)
+        logits = self.network(seen, label, survival)[:, :, :height, :width]  # (B, C, H, W, N)
+        by_state = logits.movedim(-1, 2)  # (B, C, N, H, W): contiguous in most networks
+        return Categorical(F.log_softmax(by_state, dim=2).movedim(2, -1))
+
+
+def prior_options(model: Mapping[str, Any]) -> dict[str, Any]:
+    """What `AbsorbingPrior` takes besides its network, from the `model` part of a config; refuses what cannot be."""
+    channels, height, width = model["shape"]
+    if not all(isinstance(n, int) and n >= 1 for n in (channels, height, width, model["num_states"])):
+        raise ValueError("shape and num_states must be whole numbers above 0")
+    return {
+        "channels": channels,
+        "num_states": model["num_states"],
+        "num_labels": model["num_labels"],
+        "size": (height, width),
+        "time_input": model.get("time_input", True),
+        "mask_state": model.get("mask_state", True),
+    }

@@ -1,0 +1,1 @@
+"""Reconstructors: the whole picture from what was measured. Measured sites keep their measured values."""
