@@ -1,21 +1,21 @@
 """Small things that every test file uses, each from a seed of its own: tests do not depend on their order."""
 
 import io
+from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import settings
 from rich.console import Console
-from rich.progress import Progress
 
-from sensewise.checkpoint import fingerprint, load_prior, save_run
-from sensewise.data import Images, bundled_mnist
-from sensewise.experiments.evaluation import evaluate, mnist_strategies
-from sensewise.experiments.examples import example_arrays, story_arrays
-from sensewise.experiments.mnist_sequential import paper
-from sensewise.experiments.results import Results
+from sensewise import hub
 from sensewise.networks import UNet
-from sensewise.priors import AbsorbingPrior, EmpiricalPrior
+from sensewise.policies.base import Context
+from sensewise.priors.absorbing import AbsorbingPrior
+from sensewise.priors.empirical import EmpiricalPrior
+from sensewise.sensors.base import Side
 
 torch.set_num_threads(1)
 settings.register_profile("suite", derandomize=True, deadline=None, max_examples=50, database=None)
@@ -30,21 +30,61 @@ def random_tokens(shape, num_states=2, seed=0):
     return torch.randint(1, num_states + 1, shape, generator=seeded(seed))
 
 
+def random_kspace(batch=3, height=12, width=10, seed=0):
+    return torch.randn(batch, height, width, dtype=torch.complex64, generator=seeded(seed))
+
+
+def make_context(budget=8, grid=(8, 8), label=None, summary=None, step=1, seed=0):
+    return Context(side=Side(label, summary), budget=budget, generator=seeded(seed), step=step, grid=grid)
+
+
+def awake(module, std=0.3, seed=0):
+    """The same module with small numbers instead of zeros, so that every input matters."""
+    draw = seeded(seed)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            if not parameter.any():
+                parameter.copy_(std * torch.randn(parameter.shape, generator=draw))
+    return module
+
+
+def fresh(make, *arguments, seed=0, **options):
+    """A module with weights from a seed, the global random state left as it was."""
+    with torch.random.fork_rng(devices=()):
+        torch.manual_seed(seed)
+        return make(*arguments, **options)
+
+
 def make_empirical(count=12, shape=(1, 4, 4), num_states=2, labels=3, seed=0):
     images = random_tokens((count, *shape), num_states, seed)
     return EmpiricalPrior(images, num_states, None if labels is None else torch.arange(count) % labels)
 
 
-def make_absorbing(shape=(1, 8, 8), num_states=2, num_labels=10, time_input=True, seed=0):
-    """A U-Net prior whose zero-initialised layers have weights too, so that everything it is told matters."""
-    with torch.random.fork_rng():
+def make_absorbing(shape=(1, 8, 8), num_states=2, num_labels=10, time_input=True, seed=0, size=...):
+    """A U-Net prior whose zero-initialised layers have weights too, so that everything it is given matters.
+
+    Its images have the size of `shape`, or `size`, which may be None for any.
+    """
+    with torch.random.fork_rng(devices=()):
         torch.manual_seed(seed)
         network = UNet(shape[0], num_states, num_labels, widths=(8, 16), blocks=(1, 1), embedding=8)
         for parameter in network.parameters():
             if not parameter.any():
                 torch.nn.init.normal_(parameter, std=0.3)
-    prior = AbsorbingPrior(network, shape, num_states, num_labels, time_input=time_input)
+    size = shape[1:] if size is ... else size
+    prior = AbsorbingPrior(network, shape[0], num_states, num_labels, size=size, time_input=time_input)
     return prior.eval().requires_grad_(False)
+
+
+def bundled_digits(count):
+    """The first of the test digits that come with the package, read without the data sets' own code."""
+    from sensewise.data.scenes import Scenes
+
+    with np.load(hub.ASSETS / "mnist-test.npz", allow_pickle=False) as packed:
+        labels = torch.from_numpy(packed["labels"][:count].astype(np.int64))
+        bits = np.unpackbits(packed["bits"], count=count * 28**2).reshape(count, 1, 28, 28)
+    tokens = F.pad(torch.from_numpy(bits) + 1, (2, 2, 2, 2), value=1)
+    return Scenes("mnist", "test", tokens, labels, num_states=2, num_labels=10)
 
 
 @pytest.fixture
@@ -64,19 +104,20 @@ def absorbing():
 
 @pytest.fixture(scope="session")
 def mnist():
-    return load_prior("mnist")
+    return hub.load_prior("mnist")
 
 
 @pytest.fixture(scope="session")
 def digits():
-    return bundled_mnist(16)
+    return bundled_digits(16)
 
 
 @pytest.fixture(scope="session")
 def tiny_digits():
     """64 digits, cropped and thinned out to 8 x 8."""
-    full = bundled_mnist(64)
-    return Images("tiny", "train", full.tokens[:, :, 8:24:2, 8:24:2].contiguous(), full.labels, 2, 10)
+    full = bundled_digits(64)
+    values = full.values[:, :, 8:24:2, 8:24:2].contiguous()
+    return replace(full, name="tiny", split="train", values=values)
 
 
 @pytest.fixture
@@ -96,23 +137,5 @@ def quick_run(quick, tmp_path_factory):
     model = {"shape": [1, 32, 32], "num_states": 2, "num_labels": 10, "network": "unet"}
     sizes = {"widths": [8, 16], "blocks": [1, 1], "embedding": 8}
     folder = tmp_path_factory.mktemp("quick")
-    save_run(folder, {"kind": "prior", "model": model | sizes}, quick)
+    hub.save(folder, {"kind": "prior", "model": model | sizes}, quick)
     return folder
-
-
-@pytest.fixture(scope="session")
-def tiny_results(quick, tmp_path_factory):
-    """A results file of `mnist-sequential` on two digits, with its arrays."""
-    images = bundled_mnist(2)
-    strategies = mnist_strategies(quick)
-    results = Results("mnist-sequential", "cpu", "mnist", weights={"on-policy": fingerprint(quick)}, notes=["A note."])
-    with Progress(disable=True) as progress:
-        for prior in ("on-policy", "random-masks"):
-            results.rows += evaluate(
-                quick, images, strategies, (0.05, 0.1), (0, 1), ("errors", "exact"), paper, progress, {"prior": prior}
-            )
-    results.arrays = example_arrays(quick, images, strategies[:2], 0.1, 0)
-    results.arrays |= story_arrays(quick, *images[slice(0, 1)], 0.1, 3)
-    path = tmp_path_factory.mktemp("results") / "mnist-sequential.json"
-    results.write(path)
-    return path

@@ -161,3 +161,13 @@ def test_around_sums_a_gaussian_neighbourhood():
 def test_spread_leaves_out_what_is_taken():
     scores = torch.tensor([[0.1, -torch.inf, 0.0, -torch.inf]])
     assert masks.spread_top_k(scores, 2, (2, 2), 0.5, 1.0).tolist() == [[True, False, True, False]]
+
+
+def test_bottom_k_takes_the_lowest_finite_values():
+    values = torch.tensor([[3.0, 1.0, torch.inf, 2.0], [torch.inf, torch.inf, 0.5, torch.inf]])
+    assert masks.bottom_k(values, torch.tensor([2, 3])).tolist() == [[False, True, False, True], [False, False, True, False]]
+
+
+def test_plain_draws_follow_the_probabilities():
+    drawn = masks.bernoulli(torch.full((4, 5000), -1.0), seeded())
+    assert drawn.float().mean() == pytest.approx(torch.sigmoid(torch.tensor(-1.0)).item(), abs=0.01)

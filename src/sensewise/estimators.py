@@ -93,12 +93,12 @@ def exact_gradient(logits: Tensor, mask: Tensor, loss: Loss, chunk: int = 256) -
         The gradient at these masks, with shape `(B, K)`.
     """
     batch, num_actions = logits.shape
-    flips = torch.eye(num_actions, dtype=torch.bool)
-    base = loss(mask, torch.arange(batch))  # (B,)
+    flips = torch.eye(num_actions, dtype=torch.bool, device=mask.device)
+    base = loss(mask, torch.arange(batch, device=mask.device))  # (B,)
     rows = []
     for b in range(batch):
         flipped = mask[b] ^ flips  # (K, K): row i has pixel i flipped
-        parts = [loss(part, torch.full((len(part),), b)) for part in torch.split(flipped, chunk)]
+        parts = [loss(part, torch.full((len(part),), b, device=mask.device)) for part in torch.split(flipped, chunk)]
         rows.append(torch.cat(parts) - base[b])
     change = torch.stack(rows) * torch.where(mask, -1.0, 1.0)  # (B, K): kept minus dropped
     p = torch.sigmoid(logits)

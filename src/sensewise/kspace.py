@@ -58,6 +58,12 @@ def acs_rows(rows: int, acs: int) -> Tensor:
     return (index >= first) & (index < first + acs)
 
 
+def acs_block(values: Tensor, acs: int) -> Tensor:
+    """The values of the ACS rows, `(B, rows, ...)` to `(B, acs, ...)`."""
+    first = values.shape[1] // 2 - acs // 2
+    return values[:, first : first + acs].contiguous()
+
+
 def centre_crop(kspace: Tensor, height: int, width: int) -> Tensor:
     """The central `height x width` window of k-space `(..., H, W)`, zero frequency in its centre again."""
     rows, columns = kspace.shape[-2:]

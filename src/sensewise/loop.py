@@ -91,10 +91,9 @@ class Acquisition:
         self.next_step = 1
         if start is not None:
             first = start(batch, grid, self.budget, self.generator) if isinstance(start, Start) else start
-            first = first.to(observation.device)
             self._check_start(first)
             if taken := int(first[0].sum()):  # a fifth of a very small budget is nothing
-                self.next_step, self.pending = 0, first
+                self.next_step, self.pending = 0, first.to(observation.device)
             self.sizes = masks.step_sizes(self.budget - taken, steps)
         else:
             self.sizes = masks.step_sizes(self.budget, steps)
@@ -131,7 +130,7 @@ class Acquisition:
         """Take the observation of everything measured so far, what was asked last included."""
         if self.pending is None:
             raise SessionError("tell was called before ask: ask first, measure what it names, then tell")
-        self.step[self.pending] = self.next_step
+        self.step = self.step.masked_fill(self.pending, self.next_step)
         self.observation, self.pending = observation, None
         self.next_step += 1
 

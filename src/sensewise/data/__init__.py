@@ -1,26 +1,54 @@
-"""Data sets: token images with labels, from a local folder, a download or the bundled samples."""
+"""Data sets: token images with labels and MR slices, from a local folder, a download or the bundled samples.
 
-from sensewise.data.cifar10 import bundled_cifar10, fetch_cifar10, load_cifar10
-from sensewise.data.images import Images
+One file per data set, each with a `Dataset`; `DATASETS` lists them by name. This package knows no model.
+"""
+
+from sensewise.data.cifar10 import CIFAR10, bundled_cifar10
+from sensewise.data.fastmri import FASTMRI
 from sensewise.data.imported import import_images, is_imported, load_imported
-from sensewise.data.mnist import bundled_mnist, fetch_mnist, load_mnist
+from sensewise.data.mnist import MNIST, bundled_mnist
+from sensewise.data.prepare import KNEE, bundled_knee
+from sensewise.data.scenes import SPLITS, Dataset, Root, Scenes
+from sensewise.errors import DataError
 
-BUNDLED = {"mnist": bundled_mnist, "cifar10": bundled_cifar10}
-FETCH = {"mnist": fetch_mnist, "cifar10": fetch_cifar10}
-LOAD = {"mnist": load_mnist, "cifar10": load_cifar10}
+DATASETS: dict[str, Dataset] = {dataset.name: dataset for dataset in (MNIST, CIFAR10, FASTMRI, KNEE)}
+"""Every data set that comes with a reader."""
 
 __all__ = [
-    "BUNDLED",
-    "FETCH",
-    "LOAD",
-    "Images",
+    "DATASETS",
+    "SPLITS",
+    "Dataset",
+    "Scenes",
     "bundled_cifar10",
+    "bundled_knee",
     "bundled_mnist",
-    "fetch_cifar10",
-    "fetch_mnist",
+    "find",
     "import_images",
     "is_imported",
-    "load_cifar10",
+    "load",
     "load_imported",
-    "load_mnist",
 ]
+
+
+def find(name: str) -> Dataset:
+    """The data set of a name or of `module:DATASET`, an object of another module."""
+    if name in DATASETS:
+        return DATASETS[name]
+    if ":" in name:
+        from sensewise.hub import from_text  # here alone: no other part of this package knows models
+
+        return from_text(name, Dataset)
+    raise DataError(f"no data set {name!r}: choose one of {', '.join(DATASETS)}, or give module:DATASET")
+
+
+def load(name: str, split: str, root: Root = None) -> Scenes:
+    """One split of a data set.
+
+    Args:
+        name: one of `DATASETS`, the folder of a data set made by `sensewise data import`, or `module:DATASET`.
+        split: "train", "validation" or "test"; "train" or "val" for slices.
+        root: the folder of all data sets; default `SENSEWISE_DATA`, else the user's cache.
+    """
+    if name not in DATASETS and is_imported(name):
+        return load_imported(name, split)
+    return find(name).load(split, root)

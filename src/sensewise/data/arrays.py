@@ -8,6 +8,8 @@ import numpy as np
 from sensewise.data.sources import check_unpacked
 from sensewise.errors import DataError
 
+ASSETS = Path(__file__).parents[1] / "assets"
+
 
 def load_arrays(path: Path, alone: str = "array") -> dict[str, np.ndarray]:
     """The arrays of an `.npz` file by name; the one of an `.npy` file has the name `alone`."""
@@ -26,3 +28,8 @@ def load_arrays(path: Path, alone: str = "array") -> dict[str, np.ndarray]:
     if strange := [name for name, part in parts.items() if not isinstance(part, np.ndarray)]:
         raise DataError(f"{path} cannot be read as an array: {strange[0]!r} in it is none")
     return parts
+
+
+def bundled_arrays(name: str) -> dict[str, np.ndarray]:
+    """The arrays of a file that comes with the package."""
+    return load_arrays(ASSETS / name)

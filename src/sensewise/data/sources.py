@@ -20,8 +20,8 @@ import pooch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from sensewise.checkpoint import atomic
 from sensewise.errors import DataError, OutputError
+from sensewise.files import sha256_of, write_bytes
 
 DOWNLOAD_TIMEOUT = 20  # seconds without an answer before the next source is tried
 MAX_RATIO, ALWAYS = 200, 64_000_000  # a file may unpack to so many times its size, or to so many bytes
@@ -121,8 +121,7 @@ def fetch(
                     for file, content in source.read(list(missing), Path(scratch)):
                         if hashlib.sha256(content).hexdigest() != hashes[file]:
                             raise DataError(f"the checksum of {file} did not match")
-                        with atomic(folder / file) as temporary:
-                            temporary.write_bytes(content)
+                        write_bytes(folder / file, content)
                         missing.remove(file)
                         progress.advance(bar)
             except OutputError:
@@ -138,4 +137,4 @@ def fetch(
 
 
 def _is_good(path: Path, sha256: str) -> bool:
-    return path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() == sha256
+    return path.is_file() and sha256_of(path) == sha256

@@ -1,1 +1,1 @@
-"""The machinery of experiments: a task, the methods that are compared on it, rows of results. No data set is named here."""
+"""The machinery of experiments: a task, the methods compared on it, rows of results. No data set is named here."""

@@ -41,7 +41,6 @@ class Row:
         paper_wins: the same in the paper.
         evaluation_seeds: seeds of the evaluation, where `seeds` counts trainings.
         split: of the data, where it is not a paper's.
-        margin_sd: how far below ACS + variable density, in its standard deviations.
         noise: standard deviation or probability of a reading's error.
         travel: length of the path between readings.
     """
@@ -73,7 +72,6 @@ class Row:
     paper_wins: int | None = None
     evaluation_seeds: int | None = None
     split: str | None = None
-    margin_sd: float | None = None
     noise: float | None = None
     travel: float | None = None
 
@@ -124,3 +122,44 @@ def summarise(per_seed: Sequence[float]) -> tuple[float | None, float | None]:
 
 def _rounded(value: float) -> float | None:
     return round(value, 6) if math.isfinite(value) else None
+
+
+@dataclass(frozen=True)
+class Speed:
+    """One row of `sensewise bench`: a ratio or a time, and what it should be.
+
+    Attributes:
+        name: of the row.
+        value: what was measured.
+        at_least: what it should be at least, or None.
+        at_most: what it should be at most, or None; without either bound it is only reported.
+        details: what the value was made from.
+    """
+
+    name: str
+    value: float
+    at_least: float | None = None
+    at_most: float | None = None
+    details: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def holds(self) -> bool | None:
+        """Whether the value is within its bound; None where it has none."""
+        if self.at_least is not None:
+            return self.value >= self.at_least
+        return None if self.at_most is None else self.value <= self.at_most
+
+    def as_json(self) -> dict[str, Any]:
+        """As `bench.json` holds it."""
+        bounds = {"at_least": self.at_least} if self.at_least is not None else {"at_most": self.at_most}
+        return {"row": self.name, "value": round(self.value, 4), **bounds, "holds": self.holds, **self.details}
+
+    @classmethod
+    def from_json(cls, table: Any) -> "Speed":
+        """A row of `bench.json`."""
+        try:
+            named = {"row", "value", "at_least", "at_most", "holds"}
+            details = {name: value for name, value in table.items() if name not in named}
+            return cls(table["row"], float(table["value"]), table.get("at_least"), table.get("at_most"), details)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise DataError(f"a row of speeds needs row and value: {error!r}") from error

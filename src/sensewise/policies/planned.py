@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from sensewise.errors import BudgetError
-from sensewise.kspace import acs_rows
+from sensewise.kspace import acs_block, acs_rows
 from sensewise.masks import top_k
 from sensewise.policies.base import Context, Policy
 
@@ -52,9 +52,9 @@ def partners(rows: int) -> Tensor:
 def pair_terms(mask: Tensor) -> Tensor:
     """How many pairs of each kind and zone a mask holds: `(B, rows)` to `(B, kinds ZONES)`."""
     rows = mask.shape[1]
-    other, weights = partners(rows), mask.float()
+    other, weights = partners(rows).to(mask.device), mask.float()
     both = weights.unsqueeze(1) * torch.where(other >= 0, weights[:, other], 0.0)  # (B, kinds, rows)
-    zone = zones(rows)
+    zone = zones(rows).to(mask.device)
     near = both @ zone  # (B, kinds, ZONES)
     far = torch.stack([one @ zone[place.clamp(min=0)] for one, place in zip(both.unbind(1), other, strict=True)], dim=1)
     return (0.5 * (near + far)).flatten(1)
@@ -80,7 +80,7 @@ def windows(rows: int) -> Tensor:
 def log_energy(y: Tensor, acs: int) -> Tensor:
     """The log of each row's energy over the ACS block's, which is always measured; `(B, rows)`, low where hidden."""
     energy = y.abs().square().sum(2)  # (B, rows)
-    block = energy[:, acs_rows(y.shape[1], acs)].sum(1, keepdim=True)
+    block = acs_block(energy, acs).sum(1, keepdim=True)
     return (energy / block + 1e-12).log()
 
 
@@ -100,11 +100,12 @@ def improve(worth: Tensor, overlap: Tensor, mask: Tensor, fixed: Tensor, margin:
         change = slope.unsqueeze(1) - slope.unsqueeze(2) - 2 * overlap  # (B, drop, add)
         stays = (~mask | fixed).unsqueeze(2) | mask.unsqueeze(1)
         best, pair = change.masked_fill(stays, torch.inf).flatten(1).min(1)
-        moved = (best < -margin).nonzero()[:, 0]
-        if not len(moved):
+        moved = (best < -margin).unsqueeze(1)  # (B, 1)
+        if not moved.is_meta and not bool(moved.any()):
             break
-        mask[moved, pair[moved] // rows] = False
-        mask[moved, pair[moved] % rows] = True
+        drop, add = (pair // rows).unsqueeze(1), (pair % rows).unsqueeze(1)
+        mask.scatter_(1, drop, mask.gather(1, drop) & ~moved)
+        mask.scatter_(1, add, mask.gather(1, add) | moved)
     return mask
 
 
@@ -152,7 +153,7 @@ class RowPlan(nn.Module):
             mask: True where measured, with shape `(B, rows)`.
         """
         deviation = torch.where(mask, (log_energy(y, self.acs) - self.usual) / self.spread, 0.0)
-        window = windows(self.rows)
+        window = windows(self.rows).to(y.device)
         total = torch.einsum("bk,sjk->bsj", deviation, window)
         return total / (torch.einsum("bk,sjk->bsj", mask.float(), window) + PRIOR_WEIGHT)
 

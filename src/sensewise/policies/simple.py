@@ -3,11 +3,14 @@
 from collections.abc import Iterable
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
 from sensewise import masks
-from sensewise.errors import BudgetError
+from sensewise.errors import BudgetError, ConfigError
+from sensewise.kspace import acs_rows
 from sensewise.policies.base import Context, Policy
+from sensewise.policies.starts import check_rows
+from sensewise.sensors.base import Side
 
 
 class Random(Policy):
@@ -45,12 +48,14 @@ class Equispaced(Policy):
     random = True
 
     def scores(self, observation: Tensor, mask: Tensor, context: Context) -> Tensor:
-        free = ~mask[0]
-        left = context.budget - int(mask[0].sum())
-        places = torch.arange(left) + masks.uniform((len(mask), 1), context.generator)  # (B, left)
-        rank = (places * int(free.sum()) / left).long().clamp(max=int(free.sum()) - 1)
-        index = free.nonzero()[:, 0][rank.to(mask.device)]
-        return torch.zeros(mask.shape, device=mask.device).scatter_(1, index, 1.0)
+        free = (~mask).sum(1, keepdim=True)  # (B, 1)
+        left = context.budget - mask.sum(1, keepdim=True)
+        number = torch.arange(mask.shape[1], device=mask.device)
+        places = number + masks.uniform((len(mask), 1), context.generator).to(mask.device)  # (B, K)
+        rank = (places * free / left).long().minimum(free - 1)
+        index = mask.byte().argsort(dim=1, stable=True).gather(1, rank)  # free actions come first, in their order
+        wanted = (number < left).float()  # only the first `left` places count
+        return torch.zeros(mask.shape, device=mask.device).scatter_reduce_(1, index, wanted, "amax")
 
 
 class Fixed(Policy):
@@ -71,3 +76,49 @@ class Fixed(Policy):
         if len(fixed) != mask.shape[1]:
             raise BudgetError(f"this mask is for {len(fixed)} actions, the sensor has {mask.shape[1]}")
         return fixed.float().expand(mask.shape)
+
+
+ROW_FAMILIES: dict[str, Policy] = {
+    "random": Random(),
+    "equispaced": Equispaced(),
+    "variable-density": VariableDensity(0.3),
+}
+"""Heuristic masks of k-space rows by name; `acs-NAME` starts from the ACS block."""
+FAMILY_NAMES = (*ROW_FAMILIES, *(f"acs-{name}" for name in ROW_FAMILIES))
+
+
+def draw_rows(family: str, batch: int, rows: int, k: int, acs: int, generator: Generator) -> Tensor:
+    """Masks of one family without a sensor, redrawn for each slice, exactly `k` rows each.
+
+    Args:
+        family: one of `FAMILY_NAMES`; names that begin with `acs-` always measure the ACS block.
+        k: rows in all, the ACS block included.
+
+    Returns:
+        True where a row is measured, with shape `(B, rows)`.
+    """
+    if family not in FAMILY_NAMES:
+        raise ConfigError(f"no family of row masks {family!r}: choose one of {', '.join(FAMILY_NAMES)}")
+    kept = torch.zeros(rows, dtype=torch.bool)
+    if family.startswith("acs-"):
+        check_rows(k, rows, acs)
+        kept = acs_rows(rows, acs)
+    if k == int(kept.sum()):
+        return kept.expand(batch, -1).clone()
+    context = Context(side=Side(), budget=k, generator=generator, step=1, grid=(rows,))
+    taken = kept.expand(batch, -1)
+    scores = ROW_FAMILIES[family.removeprefix("acs-")].scores(torch.empty(batch, 0), taken, context)
+    return masks.top_k(scores.masked_fill(kept, torch.inf), k)
+
+
+def best_rows(values: Tensor, k: int, acs: int) -> Tensor:
+    """The ACS block and the rows of highest value `(rows,)`, `k` in all: the static mask of a profile; `(rows,)`."""
+    check_rows(k, len(values), acs)
+    kept = acs_rows(len(values), acs).to(values.device)
+    return masks.top_k(values.masked_fill(kept, torch.inf)[None], k)[0]
+
+
+def row_energy(kspace: Tensor) -> Tensor:
+    """The mean over slices of each row's share of the energy, `(rows,)`: `best_rows` of it is the energy oracle."""
+    energy = kspace.abs().square().sum(-1)  # (B, rows)
+    return (energy / energy.sum(1, keepdim=True)).mean(0)

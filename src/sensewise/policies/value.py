@@ -60,9 +60,8 @@ def complete(mask: Tensor, rank: Tensor, k: Tensor) -> Tensor:
 
 def ranks(order: Tensor, rows: int) -> Tensor:
     """The position of each row in an order `(k,)`; rows outside it come after all others; `(rows,)`."""
-    rank = torch.full((rows,), rows)
-    rank[order] = torch.arange(len(order))
-    return rank
+    rank = torch.full((rows,), rows, device=order.device)
+    return rank.scatter(0, order, torch.arange(len(order), device=order.device))
 
 
 class ValuePolicy(Policy):
@@ -124,7 +123,7 @@ class OneStepOracle(Policy):
         self.network, self.kspace, self.shortlist = network, kspace, shortlist
 
     def scores(self, observation: Tensor, mask: Tensor, context: Context) -> Tensor:
-        hidden = int((~mask[0]).sum())
+        hidden = mask.shape[1] if mask.is_meta else int((~mask[0]).sum())
         tries = hidden if self.shortlist is None else min(hidden, self.shortlist)
         error, gradient = mask_gradients(self.network, self.kspace, mask)
         promise = (-gradient).masked_fill(mask, -torch.inf)
@@ -132,4 +131,4 @@ class OneStepOracle(Policy):
         tried = with_rows(mask, rows).flatten(0, 1)  # (B tries, H)
         after = slice_errors(self.network, self.kspace.repeat_interleave(tries, dim=0), tried)
         gain = error.unsqueeze(1) - after.view(len(mask), tries)
-        return torch.full(mask.shape, -1e9).scatter(1, rows, gain)
+        return torch.full(mask.shape, -1e9, device=mask.device).scatter(1, rows, gain)

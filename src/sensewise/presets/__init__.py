@@ -1,17 +1,21 @@
 """Presets: TOML files that override the defaults of a command's dataclass. Unknown keys and wrong types are refused."""
 
 import dataclasses
-import sys
+import json
 import tomllib
+from functools import cache
 from pathlib import Path
-from types import UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, get_type_hints
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
+from pydantic_core import ErrorDetails
 
 from sensewise.errors import ConfigError
 
 T = TypeVar("T")
 FOLDER = Path(__file__).parent
 MAX_TEXT, MAX_LINE = 100_000, 1_000  # characters; long chains of dotted keys take tomllib for ever
+STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
 
 def find(preset: str | Path) -> Path:
@@ -36,7 +40,7 @@ def load(preset: str | Path, section: str, into: type[T]) -> T:
         text = path.read_text(encoding="utf-8")
         if len(text) > MAX_TEXT or max(map(len, text.splitlines()), default=0) > MAX_LINE:
             raise ConfigError(
-                f"{path.name} is no preset: it has {len(text):,} characters, and at most {MAX_TEXT:,} in all "
+                f"{path.name} is not a preset: it has {len(text):,} characters, and at most {MAX_TEXT:,} in all "
                 f"and {MAX_LINE:,} in a line are read"
             )
         table: Any = tomllib.loads(text)
@@ -52,41 +56,47 @@ def load(preset: str | Path, section: str, into: type[T]) -> T:
 
 
 def build(into: type[T], table: Any, where: str) -> T:
-    """A dataclass from a table, nested dataclasses from nested tables."""
-    if not isinstance(table, dict):
-        raise ConfigError(f"{where}: a table is expected, got {table!r}")
-    fields = {field.name for field in dataclasses.fields(into)}  # type: ignore[arg-type]
-    hints = get_type_hints(into)
-    unknown = sorted(set(table) - fields)
-    if unknown:
-        raise ConfigError(f"{where}: unknown key {unknown[0]!r}; allowed are {', '.join(sorted(fields))}")
-    values = {key: _convert(value, hints[key], f"{where}: {key}") for key, value in table.items()}
+    """A dataclass from a table, nested dataclasses from nested tables.
+
+    Args:
+        where: the table's place, for messages.
+    """
     try:
-        return into(**values)
-    except ConfigError as error:
-        raise ConfigError(f"{where}: {error}") from error
+        text = json.dumps(table)  # JSON: there a list may become a tuple, and nothing else is converted
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{where}: {error}; numbers, texts, lists and tables are possible") from error
+    try:
+        return _reader(into).validate_json(text)
+    except ValidationError as error:
+        raise ConfigError(f"{where}: {_sentence(error.errors()[0], into)}") from error
 
 
-def _convert(value: Any, hint: Any, where: str) -> Any:
-    if dataclasses.is_dataclass(hint):
-        return build(hint, value, where)  # type: ignore[arg-type]
-    origin, options = get_origin(hint), get_args(hint)
-    if origin is Literal:
-        if value in options:
-            return value
-        raise ConfigError(f"{where} must be one of {', '.join(map(str, options))}, got {value!r}")
-    if origin is tuple:
-        if isinstance(value, list):
-            return tuple(_convert(item, options[0], where) for item in value)
-    elif origin in (Union, UnionType):
-        for option in options:
-            if option is type(None):
-                continue
-            return _convert(value, option, where)
-    elif hint is float and isinstance(value, int | float) and not isinstance(value, bool):
-        if abs(value) <= sys.float_info.max:
-            return float(value)
-    elif isinstance(hint, type) and isinstance(value, hint) and (hint is bool or not isinstance(value, bool)):
-        return value
-    name = getattr(hint, "__name__", str(hint)) if origin is None else str(hint)
-    raise ConfigError(f"{where} must be {name}, got {value!r}")
+@cache
+def _reader(into: type[T]) -> TypeAdapter[T]:
+    for part in _dataclasses(into):
+        with_config(STRICT)(part)
+    return TypeAdapter(into)
+
+
+def _dataclasses(into: type[Any]) -> list[type[Any]]:
+    """A dataclass and all that its fields hold."""
+    inner = [hint for hint in get_type_hints(into).values() if dataclasses.is_dataclass(hint)]
+    return [into, *(part for hint in inner if isinstance(hint, type) for part in _dataclasses(hint))]
+
+
+def _sentence(error: ErrorDetails, into: type[Any]) -> str:
+    """What is wrong with which key, and what is allowed."""
+    keys = [part for part in error["loc"] if isinstance(part, str)]
+    name = ": ".join(keys)
+    if error["type"] == "unexpected_keyword_argument":
+        owner = into
+        for key in keys[:-1]:
+            owner = get_type_hints(owner)[key]
+        allowed = ", ".join(sorted(field.name for field in dataclasses.fields(owner)))
+        return ": ".join([*keys[:-1], f"unknown key {keys[-1]!r}; allowed are {allowed}"])
+    if error["type"] == "value_error":  # raised by the dataclass itself
+        return ": ".join([*keys, str(error["ctx"]["error"])])
+    if error["type"] == "dataclass_type":
+        return ": ".join([*keys, f"a table is expected, got {error['input']!r}"])
+    needed = error["msg"].removeprefix("Input should be ")
+    return f"{name} must be {needed}, got {error['input']!r}"

@@ -121,7 +121,7 @@ class Prior(nn.Module, ABC):
         """
         x = y.repeat(samples, 1, 1, 1)  # (samples B, C, H, W)
         labels = None if label is None else label.repeat(samples)
-        start = (y != MASK).double().mean().item()
+        start = 0.0 if y.is_meta else int((y != MASK).sum()) / y.numel()
         survival = torch.linspace(start, 1.0, steps + 1, dtype=torch.float64)
 
         def draw(prediction: Prediction) -> Tensor:
@@ -129,7 +129,7 @@ class Prior(nn.Module, ABC):
 
         for r in range(steps):
             hidden = x == MASK
-            if not bool(hidden.any()):
+            if not x.is_meta and not bool(hidden.any()):
                 break
             reveal = float((survival[r + 1] - survival[r]) / (1 - survival[r])) if r < steps - 1 else 1.0
             noise = torch.rand(x.shape, generator=generator, device=generator.device).to(x.device)

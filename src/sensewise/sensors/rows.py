@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sensewise.errors import DataError
 from sensewise.information import per_pixel
-from sensewise.kspace import acs_rows, keep_rows, scout
+from sensewise.kspace import acs_block, keep_rows, scout
 from sensewise.predictions import Categorical, Prediction
 from sensewise.sensors.base import Sensor, View
 from sensewise.tokens import MASK
@@ -87,5 +87,4 @@ class RowProfile(View):
 def row_levels(kspace: Tensor, acs: int) -> Tensor:
     """The log of each row's mean magnitude over the mean of the ACS block, `(B, H)`."""
     mean = kspace.abs().mean(-1)
-    block = acs_rows(mean.shape[1], acs).to(mean.device)
-    return (mean / mean[:, block].mean(1, keepdim=True)).log()
+    return (mean / acs_block(mean, acs).mean(1, keepdim=True)).log()

@@ -1,0 +1,352 @@
+"""`sensewise acquire`: a picture, a bundled image or a slice of k-space, measured as a policy says, and shown.
+
+A source is read into a `Subject`: a picture with a prior, or a slice with what its preset fixes. All files of one
+acquisition appear together or not at all.
+"""
+
+import shutil
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sensewise import hub, metrics
+from sensewise.data import DATASETS, bundled_knee
+from sensewise.data.fastmri import read_volume
+from sensewise.data.pictures import find_pictures, read_picture
+from sensewise.errors import ConfigError, DataError, OutputError
+from sensewise.evaluate.method import Method, method_from_text
+from sensewise.evaluate.record import record
+from sensewise.evaluate.recording import Recording
+from sensewise.files import write_json
+from sensewise.kspace import magnitude
+from sensewise.policies.base import Start
+from sensewise.policies.planned import PlannedRows, RowPlan
+from sensewise.policies.simple import ROW_FAMILIES, Fixed
+from sensewise.policies.starts import CentralBlock, FixedStart, count_rows
+from sensewise.presets.mri import MRISettings, load_settings
+from sensewise.priors.base import Prior
+from sensewise.reconstruct.base import Reconstructor
+from sensewise.reconstruct.unet import UNetReconstructor
+from sensewise.reconstruct.zero_filled import ZeroFilled
+from sensewise.report.figures import recording as pictures
+from sensewise.report.figures.rows import acquisition, row_strips
+from sensewise.report.figures.style import intensities, rgb, save
+from sensewise.sensors.base import Side
+from sensewise.sensors.rows import RowSensor
+from sensewise.tokens import quantize
+
+BUNDLED = {"digit": "mnist", "photo": "cifar10"}
+"""What `NAME:N` means: the data set, whose prior has the same name."""
+ROW_METHODS = ("acs-variable-density", "acs-random", "acs-equispaced", "static-search", "sequential-value")
+RECONSTRUCTORS = ("unet-a", "zero-filled")
+FILES = frozenset(
+    (
+        "acquisition.json",
+        "acquisition.png",
+        "animation.gif",
+        "mask.npy",
+        "mask.png",
+        "mask.txt",
+        "reconstruction.png",
+        "samples.png",
+        "steps.png",
+        "uncertainty.npy",
+        "uncertainty.png",
+    )
+)
+"""Everything that an acquisition writes."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the user asked for; None for what fits the source.
+
+    Attributes:
+        budget: a fraction or a count of the pixels or rows.
+        steps: `R`.
+        policy: a name, `module:Class`, or for rows a mask file.
+        prior: for pictures: a bundled name or a run folder.
+        label: for pictures: the class.
+        samples: for pictures: how many possible images to draw.
+        preset: for k-space: sizes and trained models.
+        reconstructor: for k-space: one of `RECONSTRUCTORS`.
+        seed: of everything random.
+    """
+
+    budget: float | int = 0.1
+    steps: int | None = None
+    policy: str | None = None
+    prior: str | None = None
+    label: int | None = None
+    samples: int = 4
+    preset: str = "cpu"
+    reconstructor: str = "unet-a"
+    seed: int = 0
+
+    def generator(self) -> torch.Generator:
+        return torch.Generator().manual_seed(self.seed)
+
+
+class Subject(ABC):
+    """What is measured, and how its acquisition is shown."""
+
+    @abstractmethod
+    def acquire(self, settings: Settings, folder: Path) -> str:
+        """Measure it, write the files into an empty folder, and say in a sentence how it went."""
+
+
+@dataclass(frozen=True)
+class Picture(Subject):
+    """Pixels of a token image.
+
+    Attributes:
+        prior: reconstructs, and guides the policies that need a prior.
+        x: true tokens, with shape `(1, C, H, W)`.
+    """
+
+    prior: Prior
+    x: Tensor
+
+    def acquire(self, settings: Settings, folder: Path) -> str:
+        text = settings.policy or ("greedy" if self.prior.num_states == 2 else "spread-variance-greedy")
+        method = method_from_text(text, self.prior, 16 if settings.steps is None else settings.steps)
+        label = self.prior.known_label(settings.label)
+        found = record(self.prior, method, self.x, label, settings.budget, seed=settings.seed)
+        last, entropy = found.steps, found.entropy[found.steps]
+        mask = found.mask(last)
+        hub.save_array(folder / "mask.npy", mask)
+        save(pictures.png(mask), folder / "mask.png")
+        hub.save_array(folder / "uncertainty.npy", entropy)
+        save(pictures.png(entropy / max(float(found.entropy.max()), 1e-9)), folder / "uncertainty.png")
+        # two levels: without the marks of wrong pixels
+        drawn = rgb(intensities(found.mode[last], 2)) if found.levels == 2 else pictures.rebuilt(found, last)
+        save(pictures.png(drawn), folder / "reconstruction.png")
+        save(pictures.sheet(found), folder / "steps.png")
+        save(pictures.gif(found), folder / "animation.gif")
+        if settings.samples:
+            save(self._possible(found, label, settings), folder / "samples.png")
+        return self._outcome(found, mask, folder)
+
+    def _possible(self, found: Recording, label: Tensor | None, settings: Settings) -> bytes:
+        """Images that agree with what was measured, side by side, as PNG."""
+        y = torch.from_numpy(found.observation(found.steps).astype(np.int64))[None]
+        drawn = self.prior.sample(y, label, settings.generator(), samples=settings.samples)[:, 0]  # (samples, C, H, W)
+        framed = [
+            np.pad(rgb(intensities(x.numpy(), found.levels)), ((1, 1), (1, 1), (0, 0)), constant_values=0.5)
+            for x in drawn
+        ]
+        sheet = np.concatenate(framed, axis=1)  # (H + 2, samples (W + 2), 3)
+        return pictures.png(sheet, 4 * sheet.shape[1])
+
+    def _outcome(self, found: Recording, mask: np.ndarray, folder: Path) -> str:
+        assert found.expected_errors is not None
+        last, measured = found.steps, int(mask.sum())
+        numbers = {
+            "measured": measured,
+            "density": measured / mask.size,
+            "steps": found.steps,
+            "errors": int(found.errors[last]),
+            "expected_errors": round(float(found.expected_errors[last]), 4),
+            "nats_left": round(float(found.entropy[last].sum()), 4),
+        }
+        verdict = f"{numbers['errors']} wrong"
+        if found.levels > 2:
+            numbers["psnr"] = round(float(found.psnr[last]), 3)
+            verdict = pictures.verdict(found, last)
+        write_json(folder / "acquisition.json", numbers)
+        return f"{measured} of {mask.size} pixels measured in {last} steps, {verdict} in the reconstruction"
+
+
+@dataclass(frozen=True)
+class Slice(Subject):
+    """Rows of k-space.
+
+    Attributes:
+        kspace: fully sampled, complex, with shape `(1, H, W)`.
+        mri: what the preset fixes.
+    """
+
+    kspace: Tensor
+    mri: MRISettings
+
+    def acquire(self, settings: Settings, folder: Path) -> str:
+        k = count_rows(settings.budget, self.mri.rows, self.mri.acs)
+        method, start = self._method(settings)
+        reconstructor = _reconstructor(settings)
+        sensor = RowSensor(self.kspace)
+        side = Side(summary=sensor.summary(self.mri.acs))
+        taken = method.spend(sensor, k, side=side, start=start, generator=settings.generator())
+        mask = taken.mask[0]
+        x = magnitude(self.kspace)
+        x_hat = reconstructor(taken.observation, taken.mask)
+        values = {
+            "nmse": round(float(metrics.nmse(x_hat, x)), 6),
+            "slice_psnr": round(float(metrics.peak_psnr(x_hat, x)), 6),
+            "ssim": round(float(metrics.ssim(x_hat, x)), 6),
+        }
+        figure = acquisition(
+            x[0].double().numpy(),
+            x_hat[0].double().numpy(),
+            mask.numpy(),
+            method.name,
+            nmse=values["nmse"],
+            psnr=values["slice_psnr"],
+        )
+        hub.save_mask(folder, mask)
+        save(row_strips({method.name: mask.numpy()}), folder / "mask.png")
+        save(pictures.png((x_hat[0] / x.max()).clamp(0, 1).numpy()), folder / "reconstruction.png")
+        save(figure, folder / "acquisition.png")
+        about = {"rows": k, "of": self.mri.rows, "method": settings.policy or ROW_METHODS[0]}
+        write_json(folder / "acquisition.json", {**about, "reconstructor": settings.reconstructor, **values})
+        return f"{k} of {self.mri.rows} rows measured, NMSE {values['nmse']:.4f} with {settings.reconstructor}"
+
+    def _method(self, settings: Settings) -> tuple[Method, Start | None]:
+        """The method of a policy's name or of a mask file (`.npy` or `.txt`), and the rows that it starts from."""
+        text, block = settings.policy or ROW_METHODS[0], CentralBlock(self.mri.acs)
+        steps = 1 if settings.steps is None else settings.steps
+        if text.endswith((".npy", ".txt")):
+            return Method("a mask file", Fixed([hub.load_mask(Path(text), self.mri.rows)])), None
+        if text == "static-search":
+            folder = hub.find(f"mri/static-search-{settings.budget:g}", settings.preset, "mask.npy")
+            return Method(text, Fixed([hub.load_mask(folder / "mask.npy", self.mri.rows)])), None
+        if text == "sequential-value":
+            plan, _ = hub.load(f"mri/row-plan-{settings.budget:g}", "row-plan", settings.preset)
+            assert isinstance(plan, RowPlan)
+            return Method(text, PlannedRows([plan]), steps), FixedStart({plan.k: plan.core})
+        if text in ROW_METHODS:
+            return Method(text, ROW_FAMILIES[text.removeprefix("acs-")]), block
+        if ":" in text:
+            prior, _ = hub.load_row_prior(preset=settings.preset)
+            return method_from_text(text, prior, steps), block
+        known = ", ".join(ROW_METHODS)
+        raise ConfigError(
+            f"no method {text!r}: choose one of {known}, or give module:Class or a mask file (.npy, .txt)"
+        )
+
+
+def _reconstructor(settings: Settings) -> Reconstructor:
+    if settings.reconstructor not in RECONSTRUCTORS:
+        raise ConfigError(f"no reconstructor {settings.reconstructor!r}: choose one of {', '.join(RECONSTRUCTORS)}")
+    if settings.reconstructor == "zero-filled":
+        return ZeroFilled()
+    network, _ = hub.load("mri/unet-a", "reconstructor", settings.preset)
+    return UNetReconstructor(network)
+
+
+def _number(source: str, count: int) -> int:
+    """N of `NAME:N`, below `count`."""
+    kind, _, text = source.partition(":")
+    if not text.isdecimal() or len(text) > 4 or int(text) >= count:
+        raise DataError(f"{kind}:{text[:9]} is not possible: give {kind}:0 to {kind}:{count - 1}")
+    return int(text)
+
+
+def _read_bundled(source: str, settings: Settings) -> Picture:
+    """`digit:N` or `photo:N`."""
+    name = BUNDLED[source.partition(":")[0]]
+    bundled = DATASETS[name].bundled
+    assert bundled is not None
+    images = bundled(None)
+    number = _number(source, len(images))
+    return Picture(hub.load_prior(settings.prior or name), images[slice(number, number + 1)][0])
+
+
+def _read_knee(source: str, settings: Settings) -> Slice:
+    """`knee:N`."""
+    mri = load_settings(settings.preset)
+    knee = bundled_knee((mri.rows, mri.columns))
+    number = _number(source, len(knee))
+    return Slice(knee.values[number : number + 1], mri)
+
+
+def _read_volume(source: str, settings: Settings) -> Slice:
+    """The middle slice of an HDF5 file."""
+    mri = load_settings(settings.preset)
+    return Slice(read_volume(Path(source), (mri.rows, mri.columns), "middle", mri.axis), mri)
+
+
+def _read_file(source: str | Path, prior: Prior) -> Picture:
+    return Picture(prior, quantize(read_picture(Path(source), prior.shape), prior.num_states)[None])
+
+
+def read_subject(source: str, settings: Settings) -> Subject:
+    """`digit:N`, `photo:N`, `knee:N`, a k-space file (`.h5`) or a picture file."""
+    kind, colon, _ = source.partition(":")
+    if colon and kind in BUNDLED:
+        return _read_bundled(source, settings)
+    if colon and kind == "knee":
+        return _read_knee(source, settings)
+    if source.endswith((".h5", ".hdf5")):
+        return _read_volume(source, settings)
+    return _read_file(source, hub.load_prior(settings.prior or "mnist"))
+
+
+def acquire_source(source: str, folder: Path, settings: Settings) -> str:
+    """Acquire one source, or every picture of a folder, and write what came of it into `folder`.
+
+    Returns:
+        What a person wants to know of it, one line per picture.
+    """
+    with whole_folder(folder) as temporary:
+        if Path(source).is_dir():
+            return "\n".join([*_acquire_all(Path(source), temporary, settings), f"See {folder}"])
+        return f"{read_subject(source, settings).acquire(settings, temporary)}: see {folder}"
+
+
+def _acquire_all(source: Path, folder: Path, settings: Settings) -> list[str]:
+    """Every picture of a folder, each into a folder of its own; those that cannot be read are left out."""
+    prior = hub.load_prior(settings.prior or "mnist")
+    lines, left_out = [], []
+    for path in find_pictures(source):
+        try:
+            subject = _read_file(path, prior)
+        except DataError as error:
+            left_out.append(f"left out: {error}")
+            continue
+        lines.append(f"{path.name}: {subject.acquire(settings, folder / path.name)}")
+    if not lines:
+        raise DataError(f"no picture that can be read in {source}" + (f": {left_out[0]}" if left_out else ""))
+    return lines + left_out
+
+
+def _is_acquisition(folder: Path) -> bool:
+    """Whether everything in a folder comes from acquisitions."""
+    return all(_is_acquisition(path) if path.is_dir() else path.name in FILES for path in folder.iterdir())
+
+
+@contextmanager
+def whole_folder(folder: Path) -> Iterator[Path]:
+    """A temporary folder beside `folder` that takes its place when the block ends well: all files, or none.
+
+    What an earlier acquisition left in `folder` goes; a folder with anything else in it is refused.
+    """
+    target = folder.resolve()
+    try:
+        if target.exists() and (target == Path.cwd() or not target.is_dir() or not _is_acquisition(target)):
+            raise OutputError(
+                f"{folder} holds other files than those of an acquisition: choose another folder with --out"
+            )
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
+    except OutputError:
+        raise
+    except OSError as error:
+        raise OutputError(f"cannot write {folder}: {error.strerror}; choose another folder") from error
+    new, old = temporary / "new", temporary / "old"
+    try:
+        new.mkdir()
+        yield new
+        if target.exists():
+            target.rename(old)
+        new.rename(target)
+    finally:
+        if old.exists() and not target.exists():
+            old.rename(target)
+        shutil.rmtree(temporary, ignore_errors=True)

@@ -1,0 +1,143 @@
+"""`sensewise run`, `merge`, `report`, `bench`: the tables and figures, from measuring to the page."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sensewise.apps.cli.options import (
+    Devices,
+    NumNodes,
+    Preset,
+    Results,
+    Seeds,
+    ensure_writable,
+    is_first,
+    out,
+    progress_bar,
+    say,
+    warn,
+)
+from sensewise.errors import ConfigError
+
+if TYPE_CHECKING:
+    from sensewise.evaluate import results as result_files
+    from sensewise.evaluate.experiment import Experiment
+
+Name = Annotated[str, typer.Argument(help="An experiment's name, all, or module:EXPERIMENT.")]
+
+
+def run(
+    experiment: Name,
+    preset: Preset = "cpu",
+    seeds: Seeds = 5,
+    results: Results = Path("results"),
+    shard: Annotated[str, typer.Option(help="i/n: every n-th measurement only; put together by merge.")] = "1/1",
+    devices: Devices = 1,
+    num_nodes: NumNodes = 1,
+) -> None:
+    """Run an experiment of the paper and write results/EXPERIMENT.json. Run it again to go on after a stop."""
+    from sensewise import presets
+    from sensewise.evaluate.journal import parse_shard
+    from sensewise.evaluate.runner import run_experiment, run_together
+
+    presets.find(preset)
+    part = parse_shard(shard)
+    together = devices * num_nodes > 1
+    if part[1] > 1 and together:
+        raise ConfigError("--shard and --devices both spread the work: give one of them")
+    for one in _experiments(experiment, results):
+        with progress_bar() as progress:
+            if together:
+                from sensewise.train.processes import launch
+
+                team = launch(device="cpu", devices=devices, num_nodes=num_nodes)
+                with team.lost_processes(results):
+                    found = run_together(
+                        one,
+                        preset,
+                        range(seeds),
+                        results,
+                        progress,
+                        rank=team.rank,
+                        world_size=team.size,
+                        barrier=team.wait,
+                    )
+            else:
+                found = run_experiment(one, preset, range(seeds), results, progress, part)
+        if is_first():
+            _say(found, results / one.name)
+
+
+def merge(
+    experiment: Name,
+    preset: Annotated[str, typer.Option(help="That of the shards.")] = "cpu",
+    seeds: Seeds = 5,
+    results: Results = Path("results"),
+) -> None:
+    """Put the shards of `run --shard i/n` together and write results/EXPERIMENT.json."""
+    from sensewise.evaluate.runner import merge_shards
+
+    for one in _experiments(experiment, results):
+        with progress_bar() as progress:
+            _say(merge_shards(one, preset, range(seeds), results, progress), results / one.name)
+
+
+def _experiments(name: str, folder: Path) -> "list[Experiment]":
+    from sensewise.evaluate.experiment import Experiment
+    from sensewise.hub import from_text
+    from sensewise.paper import EXPERIMENTS
+
+    if name == "all":
+        found = list(EXPERIMENTS.values())
+    elif ":" in name:
+        found = [from_text(name, Experiment)]
+    else:
+        found = [EXPERIMENTS.find(name)]
+    ensure_writable(folder)
+    return found
+
+
+def _say(found: "result_files.Results | None", path: Path) -> None:
+    if found is None:
+        say(f"this shard of {path.name} is done: merge all with `sensewise merge {path.name}`")
+        return
+    for note in found.notes:
+        warn(note)
+    say(f"{path}.json: {len(found.rows)} rows")
+
+
+def report(
+    results: Annotated[Path, typer.Option(help="Folder of the results files.")] = Path("results"),
+    docs: Annotated[Path, typer.Option(help="Where results.md and its figures go.")] = Path("docs"),
+    page: Annotated[Path, typer.Option(help="The self-contained page.")] = Path("report.html"),
+    readme: Annotated[Path, typer.Option(help="Its marked tables are brought up to date.")] = Path("README.md"),
+    pdf: Annotated[bool, typer.Option("--pdf", help="Also write every figure as PDF, for papers.")] = False,
+) -> None:
+    """Draw every table and figure from the results files: ours beside the paper's."""
+    from sensewise.paper import EXPERIMENTS
+    from sensewise.report.page import write_report
+
+    folder = docs / "figures" if pdf else None
+    missing = write_report(results, docs, page, readme, EXPERIMENTS, folder)
+    say(f"{docs / 'results.md'} and {page} are written")
+    if missing:
+        warn(f"No results yet for {', '.join(missing)}")
+
+
+def bench(results: Results = Path("results")) -> None:
+    """Speed as ratios measured in one run, to results/bench.json. Let nothing else run on the machine."""
+    from sensewise.evaluate import bench as benchmarks
+    from sensewise.report.table import bench_table
+
+    ensure_writable(results)
+    with progress_bar() as progress:
+        found = benchmarks.run(progress)
+    found.write(results / "bench.json")
+    out.print(bench_table(found.rows))
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this file."""
+    for command in (run, merge, report, bench):
+        app.command()(command)

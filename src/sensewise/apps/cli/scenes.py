@@ -1,0 +1,150 @@
+"""`sensewise demo`, `acquire`, `serve`, `evaluate`: what a budget buys, on bundled scenes and on your own."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from sensewise.apps.cli.options import Preset, Seed, ensure_writable, out, parse_budget, progress_bar, say, warn
+from sensewise.errors import DataError
+
+DEMOS = {"mnist": 256, "cifar10": 32, "knee": 4}
+"""How many scenes a demo measures, so that it takes a minute."""
+
+
+def demo(
+    dataset: Annotated[str, typer.Option(help="mnist, cifar10, or knee: MR slices, rows of k-space.")] = "mnist",
+    images: Annotated[
+        int | None,
+        typer.Option(
+            help="How many of the 2,560 bundled digits, 512 photographs or 4 slices.", show_default="256, 32, 4"
+        ),
+    ] = None,
+    prior: Annotated[
+        str | None,
+        typer.Option(help="A bundled prior's name or a run folder; for knee, a preset.", show_default="bundled"),
+    ] = None,
+    folder: Annotated[Path, typer.Option("--out", help="Where results.json and report.html go.")] = Path("runs/demo"),
+    seed: Seed = 0,
+) -> None:
+    """Every policy on bundled images: a table here, and a page to open. Needs no data and no network."""
+    if dataset not in DEMOS:
+        raise DataError(f"no data set {dataset!r}: choose one of {', '.join(DEMOS)}")
+    from sensewise.paper import demo as demos
+    from sensewise.report.table import terminal_table
+
+    ensure_writable(folder)
+    with progress_bar() as progress:
+        found = demos.run(dataset, DEMOS[dataset] if images is None else images, seed, progress, prior)
+    found.results.write(folder / "results.json")
+    for note in found.results.notes:
+        warn(note)
+    page = found.write_page(folder / "results.json")
+    out.print(terminal_table(found.results.rows, found.title, found.metric))
+    say_open(page)
+
+
+def say_open(page: Path) -> None:
+    out.print(f"Open [bold]{escape(str(page))}[/] for the figures.", soft_wrap=True)
+
+
+def acquire(
+    source: Annotated[
+        str, typer.Argument(help="A picture, a folder of pictures, digit:N, photo:N, a k-space file (.h5), or knee:N.")
+    ],
+    budget: Annotated[str, typer.Option(help="Fraction of the pixels or rows to measure (0.1), or a count.")] = "0.1",
+    steps: Annotated[
+        int | None, typer.Option(help="In how many steps.", show_default="16; 1 for rows of k-space")
+    ] = None,
+    policy: Annotated[
+        str | None,
+        typer.Option(
+            "--policy",
+            "--method",
+            help="Which pixels: greedy (default for two levels), spread-variance-greedy (default for more), random ... "
+            "Which rows: acs-variable-density (default), static-search ..., or a mask file. Or module:Class.",
+        ),
+    ] = None,
+    label: Annotated[int | None, typer.Option(help="The class, if it is known.")] = None,
+    prior: Annotated[
+        str | None,
+        typer.Option(help="A bundled prior's name or a run folder.", show_default="mnist; cifar10 for photo:N"),
+    ] = None,
+    folder: Annotated[Path, typer.Option("--out", help="Where the files go.")] = Path("runs/acquire"),
+    samples: Annotated[int, typer.Option(help="How many possible images to draw.", min=0, max=64)] = 4,
+    preset: Annotated[str, typer.Option(help="For k-space: sizes and trained models.")] = "cpu",
+    reconstructor: Annotated[str, typer.Option(help="For k-space: unet-a or zero-filled.")] = "unet-a",
+    seed: Seed = 0,
+) -> None:
+    """Acquire pictures or k-space: what to measure, the reconstruction, what is still uncertain, possible images."""
+    wanted = parse_budget(budget)
+    from sensewise.apps.acquire import Settings, acquire_source
+
+    settings = Settings(
+        budget=wanted,
+        steps=steps,
+        policy=policy,
+        prior=prior,
+        label=label,
+        samples=samples,
+        preset=preset,
+        reconstructor=reconstructor,
+        seed=seed,
+    )
+    say(acquire_source(source, folder, settings))
+
+
+def serve(
+    port: Annotated[int | None, typer.Option(help="Default: 8000, or the next one that is free.", min=1)] = None,
+    open_browser: Annotated[bool, typer.Option("--open/--no-open", help="Open the browser.")] = True,
+) -> None:
+    """The live page: draw a digit, watch it being measured. Answers on this machine only; stop it with Ctrl-C."""
+    from sensewise.apps.web.server import serve as serve_page
+
+    def show(address: str) -> None:
+        out.print(f"Open [bold]{address}[/], stop with Ctrl-C")
+
+    serve_page(port, open_browser, show)
+
+
+def evaluate(
+    prior: Annotated[str, typer.Option(help="A run folder or a bundled prior's name.")],
+    data: Annotated[
+        str, typer.Option(help="A data set: mnist, cifar10, a folder of `sensewise data import`, or module:DATASET.")
+    ],
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(help="One more policy to compare: a name, or module:Class for your own. May be repeated."),
+    ] = None,
+    images: Annotated[int, typer.Option(help="At most so many test images.", min=1)] = 500,
+    seeds: Annotated[int, typer.Option(help="How many seeds, from 0 on.", min=1)] = 2,
+    preset: Preset = "cpu",
+    folder: Annotated[Path, typer.Option("--out", help="For results.json and report.html.")] = Path("runs/evaluate"),
+) -> None:
+    """Compare every policy on test images: a table here, and a page to open."""
+    from sensewise.data import load
+    from sensewise.evaluate.method import method_from_text
+    from sensewise.evaluate.own_data import STEPS, evaluate_prior, own_methods
+    from sensewise.hub import load_prior
+    from sensewise.report.page import write_evaluation
+    from sensewise.report.table import terminal_table
+
+    test, model = load(data, "test").first(images), load_prior(prior, preset)
+    usual = own_methods(model)
+    asked = [method_from_text(text, model, STEPS) for text in policy or ()]
+    known = {(method.name, method.steps) for method in usual}
+    extra = [method for method in asked if (method.name, method.steps) not in known]
+    ensure_writable(folder)
+    with progress_bar() as progress:
+        results = evaluate_prior(model, test, range(seeds), methods=usual, extra=extra, progress=progress)
+    results.write(folder / "results.json")
+    page = write_evaluation(folder / "results.json")
+    out.print(terminal_table(results.rows, f"{test.name}, {len(test)} test images"))
+    say_open(page)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this file."""
+    for command in (demo, acquire, serve, evaluate):
+        app.command()(command)

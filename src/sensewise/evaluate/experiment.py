@@ -1,0 +1,84 @@
+"""An experiment: one file per table or figure, found by name and run with a setup."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+
+from rich.progress import Progress
+
+from sensewise.errors import ConfigError
+from sensewise.evaluate.evaluate import Published, evaluate
+from sensewise.evaluate.journal import Journal
+from sensewise.evaluate.method import Contender
+from sensewise.evaluate.results import Results
+from sensewise.evaluate.rows import Row
+from sensewise.evaluate.task import Task
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a run of an experiment is given.
+
+    Attributes:
+        preset: whose models are measured: a bundled name, or the path of a TOML file.
+        seeds: of everything random.
+        journal: remembers measurements.
+        progress: shows how far it is; None for silence.
+    """
+
+    preset: str = "cpu"
+    seeds: Sequence[int] = range(5)
+    journal: Journal = field(default_factory=Journal)
+    progress: Progress | None = None
+
+    def evaluate(
+        self, task: Task, methods: Sequence[Contender], budgets: Sequence[float], paper: Published | None = None
+    ) -> list[Row]:
+        """`evaluate` with these seeds, this journal and this progress bar."""
+        return evaluate(task, methods, budgets, self.seeds, journal=self.journal, progress=self.progress, paper=paper)
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One table or figure.
+
+    Attributes:
+        name: its name in results and on the command line.
+        run: measures everything.
+        section: makes its section of the report from `results/NAME.json`; None for an experiment without one.
+    """
+
+    name: str
+    run: Callable[[Setup], Results]
+    section: Callable[..., Any] | None = None
+
+
+class Experiments(Mapping[str, Experiment]):
+    """Experiments by name, each imported when it is first asked for, so that listing them is quick.
+
+    Args:
+        package: whose modules define `EXPERIMENT`, such as "sensewise.paper".
+        names: of the experiments; `mnist-sequential` is in the module `mnist_sequential`.
+    """
+
+    def __init__(self, package: str, names: Sequence[str]) -> None:
+        self.package, self.names = package, tuple(names)
+
+    def __getitem__(self, name: str) -> Experiment:
+        if name not in self.names:
+            raise KeyError(name)
+        found: Experiment = import_module(f"{self.package}.{name.replace('-', '_')}").EXPERIMENT
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def find(self, name: str) -> Experiment:
+        """The experiment of that name; refuses one that there is not."""
+        if name not in self.names:
+            raise ConfigError(f"no experiment {name!r}: choose one of {', '.join(self.names)}")
+        return self[name]

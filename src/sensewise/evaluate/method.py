@@ -1,0 +1,187 @@
+"""Methods: named ways to spend a budget, compared in one table."""
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Generator
+
+from sensewise import masks, predictions
+from sensewise.errors import ConfigError
+from sensewise.files import identity
+from sensewise.hub import from_text
+from sensewise.loop import NEVER, Trajectory, acquire
+from sensewise.networks.base import MaskNetwork
+from sensewise.policies.base import Choice, Policy, Start
+from sensewise.policies.choose import SPREAD_VARIANCE, Spread, TopK
+from sensewise.policies.greedy import Greedy
+from sensewise.policies.simple import Random, VariableDensity
+from sensewise.policies.starts import GridProbe, RandomProbe
+from sensewise.priors.base import Prior
+from sensewise.sensors.base import Sensor, Side
+
+
+class Contender(ABC):
+    """Base of everything that spends a budget under a name.
+
+    Attributes:
+        name: its name in results.
+        steps: `R` in results.
+        columns: further columns of its rows; the paper's values stand only in rows without them.
+    """
+
+    name: str
+    steps: int
+    columns: Mapping[str, Any]
+
+    @abstractmethod
+    def is_random(self, start: Start | None) -> bool:
+        """Whether the seed changes anything, with the start of a task."""
+
+    @abstractmethod
+    def describe(self) -> Any:
+        """Everything that its masks depend on, as JSON: settings and the fingerprints of weights."""
+
+    @abstractmethod
+    def spend(
+        self, sensor: Sensor, budget: float, *, side: Side, start: Start | None, generator: Generator
+    ) -> Trajectory:
+        """Measure all scenes of a sensor; `start` is the task's."""
+
+
+@dataclass(frozen=True)
+class Method(Contender):
+    """A policy and how its scores are used.
+
+    Attributes:
+        policy: scores the actions.
+        steps: at most so many; fewer where the budget leaves fewer actions.
+        start: what is measured first; None for the start of the task.
+        choose: which actions are taken together.
+    """
+
+    name: str
+    policy: Policy
+    steps: int = 1
+    start: Start | None = None
+    choose: Choice = field(default_factory=TopK)
+    columns: Mapping[str, Any] = field(default_factory=dict)
+
+    def is_random(self, start: Start | None = None) -> bool:
+        first = self.start or start
+        return self.policy.random or (first is not None and first.random)
+
+    def describe(self) -> Any:
+        return [self.name, self.steps, *map(identity, (self.policy, self.start, self.choose, self.columns))]
+
+    def spend(
+        self,
+        sensor: Sensor,
+        budget: float,
+        *,
+        side: Side,
+        start: Start | None,
+        generator: Generator,
+        keep_scores: bool = False,
+    ) -> Trajectory:
+        first, count = self.start or start, masks.count(budget, sensor.num_actions)
+        begun = 0 if first is None else int(first(1, sensor.grid, count, torch.Generator()).sum())
+        return acquire(
+            self.policy,
+            sensor,
+            budget,
+            side=side,
+            steps=max(1, min(self.steps, count - begun)),
+            start=first,
+            choose=self.choose,
+            generator=generator,
+            keep_scores=keep_scores,
+        )
+
+
+@dataclass(frozen=True)
+class PlainDraw(Contender):
+    """A mask network without the exact budget: independent draws, with the density that they happen to have.
+
+    Attributes:
+        network: side information to log-odds of taking each action.
+    """
+
+    name: str
+    network: MaskNetwork
+    columns: Mapping[str, Any] = field(default_factory=dict)
+    steps: int = 1
+
+    def is_random(self, start: Start | None = None) -> bool:
+        return True
+
+    def describe(self) -> Any:
+        return [self.name, identity(self.network), identity(self.columns)]
+
+    @torch.inference_mode()
+    def spend(
+        self, sensor: Sensor, budget: float, *, side: Side, start: Start | None, generator: Generator
+    ) -> Trajectory:
+        asked = torch.full((sensor.batch,), budget, device=sensor.device)
+        logits = self.network.keep_logits(side.summary, side.label, asked)
+        mask = masks.bernoulli(logits, generator)
+        return Trajectory(sensor(mask), torch.where(mask, 1, NEVER).int(), 1)
+
+
+PIXEL_METHODS = {
+    "greedy": "Greedy information gain",
+    "spread-greedy": "Greedy, pixels spread out",
+    "variance-greedy": "Greedy variance",
+    "spread-variance-greedy": "Greedy variance, pixels spread out",
+    "probe-greedy": "Random probe, then greedy",
+    "grid-greedy": "Grid probe, then greedy",
+    "random": "Random",
+    "variable-density": "Variable density",
+}
+"""Names and titles of the ways to spend a budget of pixels that need no further model."""
+
+
+def pixel_methods(prior: Prior, steps: int) -> dict[str, Method]:
+    """Every method of `PIXEL_METHODS` for a prior, in `steps` steps."""
+    greedy, variance = Greedy(prior), Greedy(prior, predictions.variance)
+    found = [
+        Method("greedy", greedy, steps),
+        Method("spread-greedy", greedy, steps, choose=Spread()),
+        Method("variance-greedy", variance, steps),
+        spread_variance("spread-variance-greedy", prior, steps),
+        Method("probe-greedy", greedy, steps, start=RandomProbe()),
+        Method("grid-greedy", greedy, steps, start=GridProbe()),
+        Method("random", Random(), steps),
+        Method("variable-density", VariableDensity(), steps),
+    ]
+    return {method.name: method for method in found}
+
+
+def spread_variance(name: str, prior: Prior, steps: int) -> Method:
+    """Greedy variance with the neighbourhood that a pixel tells about, the pixels of a step spread out."""
+    return Method(name, Greedy(prior, predictions.variance, reach=0.6), steps, choose=SPREAD_VARIANCE)
+
+
+def method_from_text(text: str, prior: Prior, steps: int) -> Method:
+    """A method by name: one of `PIXEL_METHODS`, or `module:Name` for a policy or a method of your own.
+
+    Args:
+        prior: given to a policy class that takes one.
+        steps: `R`, for everything but a `Method`.
+    """
+    if ":" not in text:
+        known = pixel_methods(prior, steps)
+        if text not in known:
+            raise ConfigError(f"no policy {text!r}: choose one of {', '.join(known)}, or give module:Class")
+        return known[text]
+    found = from_text(text)
+    if inspect.isclass(found) and issubclass(found, Policy):
+        found = found(*([prior] if inspect.signature(found).parameters else []))
+    if isinstance(found, Policy):
+        return Method(text.partition(":")[2], found, steps)
+    if isinstance(found, Method):
+        return found
+    raise ConfigError(f"{text} is neither a Policy nor a Method")

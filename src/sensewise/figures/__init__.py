@@ -1,1 +1,0 @@
-"""Figures: results and arrays in, pictures out."""

@@ -1,1 +1,0 @@
-"""Accelerated MRI: an action measures one phase-encode row of k-space."""

@@ -1,0 +1,124 @@
+"""`mnist-one-shot`: Table mnist-open, Figures pipeline, examples-mnist, divergence and metrics-vs-budget (MNIST parts).
+
+The trained designer against random masks at four budgets, all nine metrics. Beside it the same designer drawn plainly
+(off budget), its top-k masks, and the controls: the observed-pixel surrogate and the straight-through gradient.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from sensewise import information, masks
+from sensewise.data.scenes import Scenes
+from sensewise.errors import CheckpointError
+from sensewise.evaluate.evaluate import published
+from sensewise.evaluate.examples import example_arrays, small
+from sensewise.evaluate.experiment import Experiment, Setup
+from sensewise.evaluate.judges import TOKEN_METRICS
+from sensewise.evaluate.method import Method, PlainDraw, pixel_methods
+from sensewise.evaluate.record import record
+from sensewise.evaluate.results import Arrays, Results
+from sensewise.evaluate.task import pixel_task
+from sensewise.networks.decoders import MaskDesigner
+from sensewise.paper import models, scenes
+from sensewise.policies.greedy import Greedy
+from sensewise.policies.one_shot import OneShot
+from sensewise.policies.simple import Random
+from sensewise.predictions import Prediction
+from sensewise.priors.base import Prior
+from sensewise.tokens import observe, summary
+
+BUDGETS = (0.1, 0.3, 0.5, 0.7)
+METRICS = tuple(name for name in TOKEN_METRICS if name != "nonblack-recovery")
+CONTROLS = ("observed", "observed-weak", "straight-through", "paper-decoder")
+PAPER = published(
+    BUDGETS,
+    {
+        ("one-shot", 1, "entropy"): (0.0564, 0.0495, 0.0476, 0.0467),
+        ("one-shot", 1, "accuracy"): (0.978, 0.995, 0.999, 1.000),
+        ("one-shot", 1, "foreground-recovery"): (0.903, 0.978, 0.996, 1.000),
+        ("one-shot", 1, "informative"): (0.41, 0.28, 0.19, 0.13),
+        ("one-shot", 1, "hidden-foreground-accuracy"): (0.829, 0.813, 0.734, 0.578),
+        ("one-shot", 1, "errors"): (23.0, 4.74, 0.68, 0.06),
+        ("random", 1, "entropy"): (0.0685, 0.0527, 0.0488, 0.0471),
+        ("random", 1, "accuracy"): (0.954, 0.977, 0.986, 0.992),
+        ("random", 1, "foreground-recovery"): (0.777, 0.894, 0.939, 0.968),
+        ("random", 1, "informative"): (0.09, 0.09, 0.09, 0.09),
+        ("random", 1, "hidden-foreground-accuracy"): (0.753, 0.849, 0.879, 0.893),
+        ("random", 1, "errors"): (46.7, 24.0, 14.4, 7.88),
+    },
+)
+"""Table mnist-open."""
+
+
+def log_arrays(folder: Path) -> Arrays:
+    """The validation log of a training run: `checkpoints/step` and one series per logged name, if there is a log."""
+    path = folder / "log.jsonl"
+    if not path.is_file():
+        return {}
+    entries = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    names = [name for name in entries[0] if all(name in entry for entry in entries)] if entries else []
+    return {f"checkpoints/{name}": np.array([entry[name] for entry in entries]) for name in names}
+
+
+def _heat(prediction: Prediction) -> torch.Tensor:
+    return information.per_pixel(prediction.entropy())
+
+
+@torch.inference_mode()
+def pipeline_arrays(prior: Prior, designer: MaskDesigner, images: Scenes, budget: float) -> Arrays:
+    """One digit through the designer: summary, keep probabilities, observation, entropy of the prior."""
+    x, label = images[slice(0, 1)]
+    first_look = summary(x, prior.num_states)
+    logits = designer.keep_logits(first_look, label, torch.tensor([budget]))
+    mask = masks.sample_on_budget(logits, masks.count(budget, logits.shape[1]), torch.Generator().manual_seed(0))
+    y = observe(x, mask)
+    return {
+        "pipeline/target": small(x[0, 0]),
+        "pipeline/summary": first_look[0, 0].numpy(),
+        "pipeline/probs": torch.sigmoid(logits[0]).view(x.shape[2:]).numpy(),
+        "pipeline/observation": small(y[0, 0]),
+        "pipeline/entropy": prior.in_chunks(_heat, y, label)[0].view(x.shape[2:]).numpy(),
+    }
+
+
+def measure(setup: Setup, prior: Prior, designers: Mapping[str, MaskDesigner], images: Scenes) -> Results:
+    """Rows and arrays for the given images; `designers` by method, "one-shot" and the controls."""
+    ours, task, seed = designers["one-shot"], pixel_task(images, prior, METRICS), setup.seeds[0]
+    random = Method("random", Random())
+    learned = [Method(name, OneShot(designer)) for name, designer in designers.items()]
+    best = Method("one-shot-topk", OneShot(ours, sampled=False))
+    rows = setup.evaluate(task, [random, *learned, best], BUDGETS, PAPER)
+    for name, designer in designers.items():
+        rows += setup.evaluate(task, [PlainDraw(f"{name}-bernoulli", designer)], BUDGETS)
+    shown = [random, learned[0], Method("label-greedy", Greedy(prior), 16)]
+    arrays: Arrays = {}
+    for budget in (0.1, 0.3):
+        arrays |= example_arrays(task, shown, budget, seed, f"example-{budget:g}")
+    arrays |= example_arrays(task, [random, *learned], 0.1, seed, "example-controls")
+    arrays |= pipeline_arrays(prior, ours, images, 0.1)
+    arrays |= record(prior, pixel_methods(prior, 16)["greedy"], *images[slice(0, 1)], 0.1).store()
+    weights = models.fingerprints(prior=prior, **designers)
+    return Results("mnist-one-shot", setup.preset, images.name, rows, weights, arrays=arrays)
+
+
+def run(setup: Setup) -> Results:
+    """2,560 test digits."""
+    prior, notes = models.prior(setup.preset, "mnist"), list[str]()
+    designers = {"one-shot": models.designer(setup.preset, "mnist", prior)}
+    for name in CONTROLS:
+        try:
+            designers[f"one-shot-{name}"] = models.designer(setup.preset, "mnist", prior, name)
+        except CheckpointError as error:
+            notes.append(f"The control {name} was left out: {error}")
+    results = measure(setup, prior, designers, scenes.digits())
+    log = log_arrays(models.designer_folder(setup.preset, "mnist"))
+    return results.adding(notes=notes, arrays=log)
+
+
+# section: how the report shows it
+
+EXPERIMENT = Experiment("mnist-one-shot", run)

@@ -1,0 +1,78 @@
+"""`mnist-sequential`: Table closed and Figure closed of the paper, for both stages of the prior."""
+
+from collections.abc import Sequence
+
+from sensewise.evaluate.evaluate import published
+from sensewise.evaluate.examples import example_arrays
+from sensewise.evaluate.experiment import Experiment, Setup
+from sensewise.evaluate.method import Method, pixel_methods
+from sensewise.evaluate.record import record
+from sensewise.evaluate.results import Results
+from sensewise.evaluate.rows import Row
+from sensewise.evaluate.task import pixel_task
+from sensewise.files import fingerprint
+from sensewise.paper import models, scenes
+from sensewise.policies.choose import Spread
+from sensewise.policies.greedy import Greedy
+from sensewise.policies.simple import Random, VariableDensity
+from sensewise.policies.starts import RandomProbe
+from sensewise.priors.base import Prior
+
+BUDGETS = (0.05, 0.1, 0.2, 0.3)
+METRICS = ("errors", "exact", "foreground-recovery", "informative")
+EXAMPLE_BUDGET = 0.1
+PAPER = published(
+    BUDGETS,
+    {
+        ("random", 1, "errors"): (60.5, 46.7, 32.1, 24.0),
+        ("random", 1, "exact"): (0.0, 0.0, 0.0, 0.0),
+        ("probe-greedy", 1, "errors"): (40.0, 26.1, 9.22, 1.97),
+        ("probe-greedy", 1, "exact"): (0.0, 0.01, 0.14, 0.50),
+        ("probe-greedy", 16, "errors"): (26.9, 8.45, 0.42, 0.02),
+        ("probe-greedy", 16, "exact"): (0.04, 0.17, 0.83, 0.99),
+        ("label-greedy", 4, "errors"): (26.8, 10.0, 0.64, 0.03),
+        ("label-greedy", 4, "exact"): (0.04, 0.14, 0.81, 0.99),
+        ("label-greedy", 16, "errors"): (22.9, 5.63, 0.19, 0.01),
+        ("label-greedy", 16, "exact"): (0.06, 0.26, 0.92, 1.00),
+    },
+)
+"""Table closed."""
+
+
+def methods(prior: Prior, extra_steps: Sequence[int] = ()) -> list[Method]:
+    """Every method of Table closed, variable density, and greedy steps whose pixels keep their distance."""
+    greedy = Greedy(prior)
+    return [
+        Method("random", Random()),
+        Method("variable-density", VariableDensity()),
+        Method("probe-greedy", greedy, 1, start=RandomProbe()),
+        Method("probe-greedy", greedy, 16, start=RandomProbe()),
+        *(Method("label-greedy", greedy, r) for r in (4, 16, *extra_steps)),
+        Method("spread-greedy", greedy, 16, choose=Spread()),
+    ]
+
+
+def run(setup: Setup) -> Results:
+    """2,560 test digits with both priors, then all 10,000 with the on-policy one if MNIST is on this machine."""
+    digits, notes = scenes.digits(), list[str]()
+    priors = models.priors(setup.preset, "mnist")
+    rows: list[Row] = []
+    for stage, prior in priors.items():
+        compared = methods(prior, extra_steps=(32,) if stage == "on-policy" else ())
+        rows += setup.evaluate(pixel_task(digits, prior, METRICS, prior=stage), compared, BUDGETS, PAPER)
+    prior = priors["on-policy"]
+    shown = [method for method in methods(prior) if method.steps in (1, 16)]
+    arrays = example_arrays(pixel_task(digits, prior, METRICS), shown, EXAMPLE_BUDGET, setup.seeds[0])
+    greedy = pixel_methods(prior, 16)["greedy"]
+    arrays |= record(prior, greedy, *digits[slice(0, 1)], EXAMPLE_BUDGET).store()
+    everything = scenes.all_digits(notes)
+    if everything is not None:
+        task = pixel_task(everything, prior, METRICS, prior="on-policy")
+        rows += setup.evaluate(task, methods(prior), BUDGETS, PAPER)
+    weights = {stage: fingerprint(prior) for stage, prior in priors.items()}
+    return Results("mnist-sequential", setup.preset, "mnist", rows, weights, notes, arrays)
+
+
+# section: how the report shows it
+
+EXPERIMENT = Experiment("mnist-sequential", run)

@@ -1,0 +1,68 @@
+"""The models of a preset: its own runs, or, for the preset `cpu` alone, those that come with the package.
+
+A preset without its runs is refused, and the message says which command makes them: numbers of other weights never
+appear under its name.
+"""
+
+from pathlib import Path
+
+from torch import nn
+
+from sensewise import hub
+from sensewise.errors import CheckpointError
+from sensewise.files import fingerprint
+from sensewise.networks.decoders import MaskDesigner
+from sensewise.networks.loupe import Loupe
+from sensewise.priors.absorbing import AbsorbingPrior
+from sensewise.priors.base import Prior
+
+STAGES = {"random-masks": "-random-masks", "on-policy": ""}
+"""Stages of a prior, in the order of training, and how the names of their models end."""
+
+
+def folder(preset: str, name: str, command: str, file: str = hub.CONFIG) -> Path:
+    """Where a model of a preset is.
+
+    Args:
+        command: what makes it, after `sensewise`, without the preset.
+        file: that has to be there.
+    """
+    own = hub.run_folder(preset, name)
+    places = [own, *([hub.ASSETS / name] if hub.preset_name(preset) == hub.SHIPPED else [])]
+    for place in places:
+        if (place / file).is_file():
+            return place
+    raise CheckpointError(f"{own / file} does not exist: make it with `sensewise {command} --preset {preset}`")
+
+
+def prior(preset: str, dataset: str, stage: str = "on-policy") -> AbsorbingPrior:
+    """One stage of the prior of a data set."""
+    command = f"train prior --dataset {dataset} --stage {stage}"
+    return hub.load_absorbing(folder(preset, f"{dataset}{STAGES[stage]}", command))
+
+
+def priors(preset: str, dataset: str) -> dict[str, AbsorbingPrior]:
+    """Every stage of the prior of a data set."""
+    return {stage: prior(preset, dataset, stage) for stage in STAGES}
+
+
+def designer_folder(preset: str, dataset: str, variant: str = "disarm") -> Path:
+    """Where a mask designer is; "disarm" is the main one, the others are controls."""
+    name = f"{dataset}-generator" + ("" if variant == "disarm" else f"-{variant}")
+    return folder(preset, name, f"train generator --dataset {dataset} --variant {variant}")
+
+
+def designer(preset: str, dataset: str, judge: Prior, variant: str = "disarm") -> MaskDesigner:
+    """A mask designer that was trained against a prior."""
+    return hub.load_designer(designer_folder(preset, dataset, variant), judge)
+
+
+def loupe(preset: str, dataset: str, shape: tuple[int, int, int], budget: float) -> Loupe:
+    """LOUPE at one budget."""
+    found = folder(preset, f"{dataset}-loupe-{budget:g}", f"train loupe --dataset {dataset}")
+    return hub.load_loupe(found, shape, budget)
+
+
+def fingerprints(**models: nn.Module) -> dict[str, str]:
+    """What a results file says about its models."""
+    return {name: fingerprint(model) for name, model in models.items()}

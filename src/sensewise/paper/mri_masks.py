@@ -1,0 +1,123 @@
+"""`mri-masks`: Tables recon-gain and mri-main, and the figures of every row mask under every reconstructor."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sensewise.evaluate.evaluate import Published, published, spend
+from sensewise.evaluate.experiment import Experiment, Setup
+from sensewise.evaluate.judges import MagnitudeJudge
+from sensewise.evaluate.method import Method
+from sensewise.evaluate.results import Arrays, Results
+from sensewise.evaluate.task import Task, row_task
+from sensewise.kspace import magnitude
+from sensewise.metrics import nmse
+from sensewise.paper.mri_models import Masks, MRIModels, heuristics, static_methods
+from sensewise.reconstruct.base import Reconstructor
+from sensewise.reconstruct.zero_filled import ZeroFilled
+
+EXAMPLE_BUDGET = 0.25
+BUDGETS = (0.25, 0.40, 0.50, 0.75)
+JUDGE = "unet-b"
+_GAIN = {  # Table recon-gain: zero-filled and U-Net B at s = 0.25
+    ("acs-equispaced", 1): (0.03820, 0.02623),
+    ("acs-random", 1): (0.03819, 0.02696),
+    ("static-search", 1): (0.03283, 0.02389),
+    ("acs-variable-density", 1): (0.03382, 0.02474),
+    ("learned-static", 1): (0.03431, 0.02887),
+    ("learned-adaptive", 1): (0.03337, 0.02840),
+    ("energy-oracle", 1): (0.03147, 0.02715),
+}
+_MAIN = {  # Table mri-main: U-Net B
+    ("static-search", 1, "nmse"): (0.02389, 0.01860, 0.01523, 0.00751),
+    ("acs-variable-density", 1, "nmse"): (0.02471, 0.01889, 0.01546, 0.00764),
+    ("loupe", 1, "nmse"): (0.02759, 0.02213, 0.01995, 0.00966),
+    ("sequential-entropy", 16, "nmse"): (0.02589, 0.01992, 0.01559, 0.00807),
+}
+_ZERO_FILLED = {(method, steps, "nmse"): [value] for (method, steps), (value, _) in _GAIN.items()}
+_UNET_B = {(method, steps, "nmse"): [value] for (method, steps), (_, value) in _GAIN.items()}
+PAPER = {
+    **published((0.25,), _ZERO_FILLED, "zero-filled"),
+    **published((0.25,), _UNET_B, JUDGE),
+    **published(BUDGETS, _MAIN, JUDGE),
+}
+"""On fastMRI; where both tables have a value, that of mri-main."""
+
+
+def judge_of(task: Task) -> Reconstructor:
+    """U-Net B, which no mask was made with."""
+    judge = task.judges[JUDGE]
+    assert isinstance(judge, MagnitudeJudge)
+    return judge.reconstruct
+
+
+def run(setup: Setup) -> Results:
+    """Every mask at every budget on the held-out slices, and two slices to look at."""
+    models = MRIModels(setup.preset)
+    train, val = models.scenes()
+    masks = models.energy_oracle(train.values) | models.static()
+    learned = models.one_shot() + models.by_profile((16,)) + models.planned((1,))[:1]
+    task = row_task(val, models.judges(), models.mri.acs)
+    results = measure(setup, "mri-masks", models, task, masks, learned, PAPER)
+    return results
+
+
+def measure(
+    setup: Setup,
+    name: str,
+    models: MRIModels,
+    task: Task,
+    masks: Masks,
+    learned: Sequence[Method],
+    paper: Published | None = None,
+) -> Results:
+    """Heuristics, static masks and learned methods on some slices, with everything that the figures show."""
+    methods, seed = [*heuristics(), *static_methods(masks), *learned], setup.seeds[0]
+    rows = setup.evaluate(task, methods, models.mri.budgets, paper)
+    arrays: Arrays = {
+        f"rows/{method}/{budget:g}": mask.numpy() for method, found in masks.items() for budget, mask in found.items()
+    }
+    (density,) = heuristics(("variable-density",))
+    for budget in models.mri.budgets:
+        arrays[f"rows/{density.name}/{budget:g}"] = spend(task.first(1), density, budget, seed).mask[0].numpy()
+    arrays |= slice_arrays(task, methods, seed)
+    return Results(name, setup.preset, task.name, rows, models.weights, models.notes, arrays)
+
+
+def difficulty(task: Task, seed: int) -> Tensor:
+    """Slices from easy to hard for ACS + variable density at s = 0.25, `(n,)`."""
+    (density,) = heuristics(("variable-density",))
+    taken = spend(task, density, EXAMPLE_BUDGET, seed)
+    return nmse(judge_of(task)(taken.observation, taken.mask), magnitude(task.values)).argsort()
+
+
+def slice_arrays(task: Task, methods: Sequence[Method], seed: int) -> Arrays:
+    """Reconstructions by the judge of a slice of median difficulty and one of the 75th percentile, at s = 0.25."""
+    order, judge = difficulty(task, seed), judge_of(task)
+    arrays: Arrays = {}
+    for name, place in (("median", 0.5), ("p75", 0.75)):
+        number = int(order[int(place * (len(order) - 1))])
+        one = task.part(slice(number, number + 1))
+        x = magnitude(one.values)
+        arrays[f"example/{name}/target"] = _small(x / x.max())
+        for method in methods:
+            if "scout" in method.columns:
+                continue
+            taken = spend(one, method, EXAMPLE_BUDGET, seed)
+            drawn = judge(taken.observation, taken.mask)
+            arrays[f"example/{name}/{method.name}"] = _small(drawn / x.max())
+            if method.name == "acs-variable-density":
+                zero_filled = ZeroFilled()(taken.observation, taken.mask)
+                arrays[f"example/{name}/zero-filled"] = _small(zero_filled / x.max())
+    return arrays
+
+
+def _small(image: Tensor) -> np.ndarray:
+    return image[0].to(torch.float16).numpy()
+
+
+# section: how the report shows it
+
+EXPERIMENT = Experiment("mri-masks", run)

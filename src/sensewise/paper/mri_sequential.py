@@ -1,0 +1,81 @@
+"""`mri-sequential`: Table mri-closed, and beyond the paper the value of a row with its one-step ceiling."""
+
+from dataclasses import replace
+
+import torch
+
+from sensewise.evaluate.evaluate import published
+from sensewise.evaluate.experiment import Experiment, Setup
+from sensewise.evaluate.method import Method
+from sensewise.evaluate.results import Arrays, Results
+from sensewise.evaluate.task import Task, row_task
+from sensewise.kspace import keep_rows, magnitude
+from sensewise.paper.mri_masks import BUDGETS, EXAMPLE_BUDGET, JUDGE, difficulty, judge_of
+from sensewise.paper.mri_models import MRIModels, heuristics, static_methods
+from sensewise.policies.value import OneStepOracle
+
+PAPER = published(
+    BUDGETS,
+    {
+        ("acs-variable-density", 1, "nmse"): (0.02471, 0.01889, 0.01546, 0.00764),
+        ("static-search", 1, "nmse"): (0.02389, 0.01860, 0.01523, 0.00751),
+        ("sequential-entropy", 1, "nmse"): (0.03031, 0.02571, 0.02061, 0.00751),
+        ("sequential-entropy", 4, "nmse"): (0.02670, 0.02254, 0.01916, 0.00941),
+        ("sequential-entropy", 16, "nmse"): (0.02589, 0.01992, 0.01559, 0.00807),
+        ("sequential-energy", 1, "nmse"): (0.03359, 0.02928, 0.02381, 0.01145),
+        ("sequential-energy", 4, "nmse"): (0.02982, 0.02438, 0.01940, 0.01209),
+        ("sequential-energy", 16, "nmse"): (0.02699, 0.02122, 0.01790, 0.00966),
+    },
+    JUDGE,
+)
+"""Table mri-closed, on fastMRI."""
+
+
+def run(setup: Setup) -> Results:
+    """Every sequential variant on all held-out slices, then the oracle beside them on the first few."""
+    models = MRIModels(setup.preset)
+    budgets, acs = models.mri.budgets, models.mri.acs
+    _, val = models.scenes()
+    task = row_task(val, models.judges(), acs, slices="all")
+    base = [*heuristics(("variable-density",)), *static_methods(models.static(("static-search",)))]
+    by_profile, planned = models.by_profile(), models.planned()
+    by_value = planned + models.by_value()
+    rows = setup.evaluate(task, [*base, *by_profile, *by_value], budgets, PAPER)
+    few = replace(task.first(models.mri.oracle_slices), columns={"slices": "oracle"})
+    oracle = Method("oracle-one-step", OneStepOracle(models.reconstructor("unet-a"), few.values), 16)
+    rows += setup.evaluate(few, [*base, *by_value, oracle], budgets)
+    number = int(difficulty(task, setup.seeds[0])[(len(val) - 1) // 2])
+    one = task.part(slice(number, number + 1))
+    arrays: Arrays = {}
+    for method in [*(m for m in by_profile if m.steps == 16), *(m for m in planned if m.steps == 4)]:
+        arrays |= step_arrays(one, method, setup.seeds[0])
+    return Results("mri-sequential", setup.preset, task.name, rows, models.weights, models.notes, arrays)
+
+
+def step_arrays(task: Task, method: Method, seed: int) -> Arrays:
+    """One slice step by step: `story/METHOD/scores`, `mask`, `reconstruction` and `target`."""
+    kspace = task.values
+    generator = torch.Generator().manual_seed(seed)
+    taken = method.spend(
+        task.sensor(kspace),
+        EXAMPLE_BUDGET,
+        side=task.side,
+        start=task.start,
+        generator=generator,
+        keep_scores=True,
+    )
+    mask = torch.cat([taken.mask_after(r) for r in range(taken.steps + 1)])  # (R + 1, H)
+    x, scale = magnitude(kspace), magnitude(kspace).max()
+    drawn = judge_of(task)(keep_rows(kspace.expand(len(mask), -1, -1), mask), mask)
+    place = f"story/{method.name}"
+    return {
+        f"{place}/target": (x[0] / scale).half().numpy(),
+        f"{place}/scores": torch.cat(taken.scores).float().numpy(),
+        f"{place}/mask": mask.numpy(),
+        f"{place}/reconstruction": (drawn / scale).half().numpy(),
+    }
+
+
+# section: how the report shows it
+
+EXPERIMENT = Experiment("mri-sequential", run)

@@ -1,0 +1,32 @@
+"""The images that the paper's pixel experiments measure."""
+
+from sensewise.data.cifar10 import bundled_cifar10, load_cifar10
+from sensewise.data.mnist import bundled_mnist, load_mnist
+from sensewise.data.scenes import Scenes
+from sensewise.errors import DataError
+
+IMAGES = 2560
+
+
+def digits(count: int | None = None) -> Scenes:
+    """The first test digits of MNIST: 2,560 come with the package."""
+    return bundled_mnist(count)
+
+
+def all_digits(notes: list[str]) -> Scenes | None:
+    """All 10,000 test digits if MNIST is on this machine; else a note."""
+    try:
+        return load_mnist("test")
+    except DataError:
+        notes.append("All 10,000 test images were left out: MNIST is not on this machine.")
+        return None
+
+
+def photographs(notes: list[str]) -> Scenes:
+    """The first 2,560 test images if CIFAR-10 is on this machine; else the bundled ones, with a note."""
+    try:
+        return load_cifar10("test").first(IMAGES)
+    except DataError as error:
+        images = bundled_cifar10()
+        notes.append(f"Only the {len(images)} bundled images of {IMAGES} were measured: {error}")
+        return images

@@ -1,0 +1,1 @@
+"""Figures: results and arrays in, pictures out. Nothing here runs a model."""

@@ -1,0 +1,56 @@
+"""One experiment in the report: what its `section(results)` returns."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from matplotlib.figure import Figure
+
+from sensewise.evaluate.results import Results
+from sensewise.report.figures.examples import examples
+from sensewise.report.table import Table
+
+STAGES = {"on-policy": "random masks, then its own greedy masks", "random-masks": "random masks only"}
+"""What a prior was trained on, by the column `prior` of the results."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure, or the content of a GIF, with the name of its file and a caption."""
+
+    name: str
+    content: Figure | bytes
+    caption: str
+
+
+@dataclass(frozen=True)
+class Section:
+    """Tables, figures and what a reader must know to read them. What they mean is written by people, in docs/.
+
+    Attributes:
+        title: its heading.
+        paragraphs: what was measured and how; no conclusions.
+        tables: with their captions.
+        figures: with theirs.
+        source: the results file, or None for a part of a page.
+    """
+
+    title: str
+    paragraphs: Sequence[str] = ()
+    tables: Sequence[Table] = ()
+    figures: Sequence[Picture] = ()
+    source: Results | None = None
+
+
+SectionOf = Callable[[Results], Section]
+
+
+def examples_picture(
+    name: str, results: Results, levels: int, part: str, what: str = "What each method measures"
+) -> Picture:
+    """The examples of a part of the arrays, with a caption that explains their colours."""
+    budget = float(results.arrays[f"{part}/budget"])
+    shown = "measured pixels from dark to light, grey where hidden; reconstruction, wrong pixels orange"
+    if levels > 2:
+        shown = "measured pixels from dark to light, grey where hidden; posterior mean; its errors"
+    caption = f"{what} at s = {budget:g}: {shown}."
+    return Picture(name, examples(results.arrays, levels, part), caption)

@@ -1,0 +1,243 @@
+"""Train LOUPE, budget by budget: on pixels and on rows of k-space, each with a U-Net of its own.
+
+Bahadir et al., "Deep-learning-based optimization of the under-sampling pattern in MRI", 2020. As in the original, the
+forward model of rows starts from magnitudes, so its k-space is Hermitian, which real k-space is not.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Generator, Tensor, nn
+
+from sensewise import hub, masks
+from sensewise.data.scenes import Scenes
+from sensewise.errors import ConfigError
+from sensewise.kspace import keep_rows, magnitude
+from sensewise.metrics import errors, nmse
+from sensewise.networks.loupe import Loupe, LoupeRows
+from sensewise.policies.simple import best_rows
+from sensewise.policies.starts import count_rows
+from sensewise.reconstruct.unet import LoupeReconstructor
+from sensewise.tokens import dequantize, observe, quantize
+from sensewise.train.gradient import FitSettings, Objective
+from sensewise.train.recipe import GradientRecipe
+
+
+@dataclass(frozen=True)
+class LoupeSettings:
+    """Everything that `sensewise train loupe` needs to know; the widths and blocks are of its U-Net."""
+
+    budgets: tuple[float, ...] = (0.05, 0.1, 0.2, 0.3)
+    batch_size: int = 64
+    widths: tuple[int, ...] = (32, 64, 128)
+    blocks: tuple[int, ...] = (1, 1, 1)
+    fit: FitSettings = field(default_factory=FitSettings)
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 1:
+            raise ConfigError(f"batch_size must be at least 1, got {self.batch_size}")
+        wrong = [budget for budget in self.budgets if not 0 < budget < 1]
+        if wrong or not self.budgets:
+            raise ConfigError(f"budgets must be fractions between 0 and 1, got {list(self.budgets)}")
+
+
+class LoupeObjective(Objective):
+    """The mean absolute error of the reconstruction from relaxed masks.
+
+    Args:
+        loupe: what is trained.
+        scenes: images to learn from.
+        held_out: images to judge by, at most 512 of them.
+        batch_size: images per step.
+    """
+
+    model: Loupe
+
+    def __init__(self, loupe: Loupe, scenes: Scenes, held_out: Scenes, batch_size: int) -> None:
+        self.model, self.scenes, self.held_out, self.batch_size = loupe, scenes, held_out.first(512), batch_size
+
+    def loss(self, model: Loupe, step: int, generator: Generator) -> Tensor:
+        index = torch.randint(len(self.scenes), (self.batch_size,), generator=generator)
+        u = torch.rand(self.batch_size, *self.scenes.shape[1:], generator=generator)
+        x, _ = self.draw(self.scenes, self.team.share(index))
+        target = dequantize(x, self.model.num_states)
+        return (model(x, self.team.share(u).to(self.device)) - target).abs().mean()
+
+    @torch.inference_mode()
+    def validate(self, model: Loupe) -> dict[str, float]:
+        """Errors per image under its own U-Net, with the top-k mask and with sampled ones; how much is undecided."""
+        x, _ = self.draw(self.held_out, slice(None))
+        budget = torch.full((len(x),), model.map.budget, device=self.device)
+        logits = model.keep_logits(None, None, budget).cpu()
+        k = masks.count(model.map.budget, logits.shape[1])
+        drawn = {
+            "topk": masks.top_k(logits, k),
+            "sampled": masks.sample_on_budget(logits, k, torch.Generator().manual_seed(0)),
+        }
+        rebuild, values = LoupeReconstructor(model), {}
+        for name, mask in drawn.items():
+            mask = mask.to(self.device)
+            x_hat = quantize(rebuild(observe(x, mask), mask), model.num_states)
+            values[f"errors_{name}"] = errors(x_hat, x).mean().item()
+        p = torch.sigmoid(logits[0])
+        return values | {"undecided": ((p > 0.1) & (p < 0.9)).float().mean().item()}
+
+
+@dataclass(frozen=True)
+class LoupeRecipe(GradientRecipe):
+    """How LOUPE for pixels is trained at one budget."""
+
+    settings: LoupeSettings
+    scenes: Scenes
+    held_out: Scenes
+    budget: float
+
+    kind = "loupe"
+
+    @property
+    def fit(self) -> FitSettings:
+        return self.settings.fit
+
+    def model(self) -> dict[str, Any]:
+        return {
+            "shape": list(self.scenes.shape),
+            "num_states": self.scenes.num_states,
+            "budget": self.budget,
+            "widths": list(self.settings.widths),
+            "blocks": list(self.settings.blocks),
+        }
+
+    def training(self) -> dict[str, Any]:
+        return {"batch_size": self.settings.batch_size, "fit": asdict(self.settings.fit)}
+
+    def objective(self, model: Loupe) -> LoupeObjective:
+        return LoupeObjective(model, self.scenes, self.held_out, self.settings.batch_size)
+
+
+def loupe_name(dataset: str, budget: float) -> str:
+    """How the run of one budget is called, and its folder in `runs/` or among the bundled models."""
+    return f"{dataset}-loupe-{budget:g}"
+
+
+def loupe_recipes(settings: LoupeSettings, scenes: Scenes, held_out: Scenes) -> dict[str, LoupeRecipe]:
+    """One recipe per budget of the settings, by the names of their runs."""
+    return {
+        loupe_name(scenes.name, budget): LoupeRecipe(settings, scenes, held_out, budget) for budget in settings.budgets
+    }
+
+
+@dataclass(frozen=True)
+class LoupeRowsSettings:
+    """Everything that `sensewise train loupe-rows` needs to know.
+
+    Attributes:
+        batch_size: slices per step.
+        base: channels of its U-Net at full resolution.
+        calm: the run ends when at most this fraction of the rows has changed from one look to the next,
+        patience: so many times in a row.
+    """
+
+    batch_size: int = 8
+    base: int = 16
+    calm: float = 0.02
+    patience: int = 20
+    fit: FitSettings = field(default_factory=FitSettings)
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 1 or self.base % 8 or self.patience < 1:
+            raise ConfigError("batch_size and patience must be at least 1 and base a multiple of 8")
+
+
+class LoupeRowsObjective(Objective):
+    """Mean absolute error of magnitudes, each slice scaled by its maximum.
+
+    Args:
+        loupe: what is trained.
+        scenes: slices to learn from.
+        held_out: slices to judge by.
+        k: rows of the mask, the ACS block included.
+        acs: rows of the ACS block.
+        settings: batch, and when the mask has settled.
+    """
+
+    model: LoupeRows
+
+    def __init__(
+        self, loupe: LoupeRows, scenes: Scenes, held_out: Scenes, k: int, acs: int, settings: LoupeRowsSettings
+    ) -> None:
+        self.model, self.scenes, self.held_out = loupe, scenes, held_out
+        self.k, self.acs, self.settings = k, acs, settings
+        self.last = self.mask(loupe)
+        self.calm = torch.zeros((), dtype=torch.int64)  # looks in a row
+
+    def state(self) -> dict[str, Tensor]:
+        return {"last": self.last, "calm": self.calm}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        self.last, self.calm = state["last"], state["calm"]
+
+    def settled(self) -> bool:
+        return int(self.calm) >= self.settings.patience
+
+    def mask(self, model: LoupeRows) -> Tensor:
+        """The ACS block and the rows of highest probability, bool `(H,)`."""
+        return best_rows(model.map().detach(), self.k, self.acs)
+
+    def loss(self, model: LoupeRows, step: int, generator: Generator) -> Tensor:
+        index = torch.randint(len(self.scenes), (self.settings.batch_size,), generator=generator)
+        u = torch.rand(self.settings.batch_size, self.scenes.shape[0], generator=generator)
+        kspace, _ = self.draw(self.scenes, self.team.share(index))
+        x = magnitude(kspace)
+        x = x / x.amax((1, 2), keepdim=True)
+        return (model(x, self.team.share(u).to(self.device)) - x).abs().mean()
+
+    @torch.inference_mode()
+    def validate(self, model: LoupeRows) -> dict[str, float]:
+        """NMSE of its own U-Net under its mask, and the fraction of rows that changed since the last look."""
+        mask = self.mask(model)
+        kspace, _ = self.draw(self.held_out, slice(0, 32))
+        changed = int((mask & ~self.last.to(self.device)).sum()) / self.k
+        self.calm = self.calm + 1 if changed <= self.settings.calm else torch.zeros_like(self.calm)
+        self.last = mask
+        rows = mask.expand(len(kspace), -1)
+        own = nmse(model.network(keep_rows(kspace, rows), rows), magnitude(kspace)).mean().item()
+        return {"nmse": own, "changed": changed}
+
+    def export(self, folder: Path, card: Mapping[str, Any], average: nn.Module) -> None:
+        hub.save_mask(folder, self.mask(self.model))
+        super().export(folder, card, average)
+
+
+@dataclass(frozen=True)
+class LoupeRowsRecipe(GradientRecipe):
+    """How LOUPE for rows of k-space is trained at one budget."""
+
+    settings: LoupeRowsSettings
+    scenes: Scenes
+    held_out: Scenes
+    acs: int
+    budget: float
+
+    kind = "loupe-rows"
+
+    @property
+    def fit(self) -> FitSettings:
+        return self.settings.fit
+
+    @property
+    def k(self) -> int:
+        """Rows of the mask, the ACS block included."""
+        return count_rows(self.budget, self.scenes.shape[0], self.acs)
+
+    def model(self) -> dict[str, Any]:
+        rows = self.scenes.shape[0]
+        return {"rows": rows, "budget": self.budget, "base": self.settings.base, "k": self.k, "acs": self.acs}
+
+    def training(self) -> dict[str, Any]:
+        return asdict(self.settings)
+
+    def objective(self, model: LoupeRows) -> LoupeRowsObjective:
+        return LoupeRowsObjective(model, self.scenes, self.held_out, self.k, self.acs, self.settings)

@@ -1,0 +1,235 @@
+"""Train a prior over token images, from fresh weights or from those of another run."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Generator, Tensor, nn
+
+from sensewise import hub, information, masks
+from sensewise.data.scenes import Scenes
+from sensewise.errors import CheckpointError, ConfigError
+from sensewise.loop import acquire
+from sensewise.metrics import errors, psnr
+from sensewise.policies.choose import SPREAD_VARIANCE, TopK
+from sensewise.policies.greedy import Greedy
+from sensewise.priors.absorbing import AbsorbingPrior
+from sensewise.priors.base import Prior
+from sensewise.reconstruct.prior import Mode, PosteriorMean
+from sensewise.sensors.base import Side
+from sensewise.sensors.pixels import PixelSensor
+from sensewise.tokens import MASK, UNKNOWN, dequantize, observe, site_mask
+from sensewise.train.curriculum import SCORES, SPREAD_REACH, Curriculum, Rollouts, random_masks
+from sensewise.train.gradient import FitSettings, Objective
+from sensewise.train.recipe import GradientRecipe, settings_without
+
+VALIDATION_IMAGES = 512
+CHUNK = 64  # images of a pass in validation
+FLOOR_NATS = 5.0  # what an image counts at least, where losses are relative
+
+
+@dataclass(frozen=True)
+class NetworkSettings:
+    """Which network, and how large: `dim`, `layers` and `heads` are the transformer's, the other sizes the U-Net's."""
+
+    name: Literal["unet", "paper-conv", "dit"] = "unet"
+    widths: tuple[int, ...] = (32, 64, 128)
+    blocks: tuple[int, ...] = (1, 2, 2)
+    patch: int = 2
+    embedding: int = 128
+    encoding: Literal["one-hot", "ordinal"] = "one-hot"
+    dim: int = 1024
+    layers: int = 5
+    heads: int = 16
+
+    def options(self) -> dict[str, Any]:
+        """What the network of this name takes."""
+        names = {
+            "paper-conv": (),
+            "dit": ("dim", "layers", "heads", "patch", "encoding"),
+            "unet": ("widths", "blocks", "patch", "embedding", "encoding"),
+        }[self.name]
+        values = {name: getattr(self, name) for name in names}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+
+
+@dataclass(frozen=True)
+class PriorSettings:
+    """Everything that `sensewise train prior` needs to know."""
+
+    batch_size: int = 64
+    time_input: bool = True
+    network: NetworkSettings = field(default_factory=NetworkSettings)
+    curriculum: Curriculum = field(default_factory=Curriculum)
+    fit: FitSettings = field(default_factory=FitSettings)
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 1:
+            raise ConfigError(f"batch_size must be at least 1, got {self.batch_size}")
+
+
+class PriorObjective(Objective):
+    """Cross-entropy of the hidden sites, on the masks of a curriculum.
+
+    Args:
+        prior: what is trained.
+        scenes: images to learn from.
+        held_out: images to judge by, on fixed masks.
+        curriculum: how masks are drawn.
+        batch_size: over all processes.
+    """
+
+    model: AbsorbingPrior
+    forward_methods = ("predict",)
+
+    def __init__(
+        self, prior: AbsorbingPrior, scenes: Scenes, held_out: Scenes, curriculum: Curriculum, batch_size: int
+    ) -> None:
+        self.model, self.scenes, self.held_out = prior, scenes, held_out
+        self.curriculum, self.batch_size = curriculum, batch_size
+        grid = (scenes.shape[1], scenes.shape[2])
+        self.num_actions = grid[0] * grid[1]
+        self.rollouts = Rollouts(round(batch_size * curriculum.on_policy), grid, curriculum)
+
+    def state(self) -> dict[str, Tensor]:
+        return self.rollouts.state()
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        self.rollouts.load_state(state)
+
+    def _batch(self, generator: Generator) -> tuple[Tensor, Tensor | None, Tensor]:
+        """Images, labels and masks of one step, the greedy trajectories first."""
+        c, rollouts = self.curriculum, self.rollouts
+        rolled = len(rollouts.index)
+        fresh = torch.randint(len(self.scenes), (self.batch_size,), generator=generator)
+        rollouts.restart_finished(fresh[:rolled], generator)
+        x, label = self.draw(self.scenes, torch.cat([rollouts.index, fresh[rolled:]]))  # (B, C, H, W), (B,)
+        known = torch.rand(self.batch_size - rolled, generator=generator) >= c.unknown_label
+        flipped = torch.rand(self.batch_size - rolled, generator=generator) < c.flip
+        flipped = torch.cat([rollouts.flipped, flipped]).to(self.device)
+        x = torch.where(flipped.view(-1, 1, 1, 1), x.flip(-1), x)
+        if label is not None:
+            label = torch.where(torch.cat([rollouts.known, known]).to(self.device), label, UNKNOWN)
+        drawn = random_masks(len(known), self.num_actions, c.survival_power, generator)
+        mask = torch.cat([rollouts.mask.to(self.device), drawn.to(self.device)])
+        return x, label, mask
+
+    def loss(self, model: Prior, step: int, generator: Generator) -> Tensor:
+        x, label, mask = self._batch(generator)
+        x, mask, label = self.team.share(x), self.team.share(mask), None if label is None else self.team.share(label)
+        y = observe(x, mask)
+        prediction = model.predict(y, self.model.check(y, label), None)
+        if rolled := len(self.rollouts.index):
+            with torch.no_grad():
+                scores = information.per_pixel(SCORES[self.curriculum.score](prediction))
+            self.rollouts.advance(self.team.gather(scores, self.batch_size)[:rolled])
+        hidden = ~site_mask(mask, (x.shape[1], x.shape[2], x.shape[3]))
+        nats = prediction.cross_entropy(x, hidden)
+        if self.curriculum.observed_weight:
+            nats = nats + self.curriculum.observed_weight * prediction.cross_entropy(x, ~hidden)
+        if self.curriculum.relative:
+            with torch.no_grad():
+                expected = information.whole_image(prediction.entropy()) * x[0].numel()
+            return 0.1 * (nats / (expected + FLOOR_NATS)).mean()
+        return nats.mean() / x[0].numel()
+
+    def compile(self) -> None:
+        self.model.network.compile()  # `predict` calls the network; the prior's own `forward` is for inference
+
+    def validate(self, model: Prior) -> dict[str, float]:
+        """On fixed masks: nats per image of random masks, then how well greedy acquisition in 16 steps does.
+
+        That is errors per image for unordered states (score "entropy"), PSNR in dB for ordered levels ("variance").
+        """
+        x, label = self.draw(self.held_out, slice(0, VALIDATION_IMAGES))
+        side, values = Side(label=label), {}
+        ordered, spread = self.curriculum.score == "variance", bool(self.curriculum.spread)
+        budgets = (0.1, 0.3, 0.5) if ordered else (0.05, 0.1, 0.2)
+        for budget in budgets:
+            k = masks.count(budget, self.num_actions)
+            mask = masks.random(len(x), self.num_actions, k, torch.Generator().manual_seed(0)).to(self.device)
+            y = observe(x, mask)
+            values[f"random_nats_{budget}"] = nats_per_image(model, x, label, y)
+            if ordered:
+                values[f"random_psnr_{budget}"] = mean_psnr(model, x, y, mask, side)
+        policy = Greedy(model, SCORES[self.curriculum.score], reach=SPREAD_REACH if spread else 0.0)
+        for budget in budgets:
+            choose = SPREAD_VARIANCE if spread else TopK()
+            taken = acquire(policy, PixelSensor(x), budget, side=side, steps=16, choose=choose)
+            if ordered:
+                values[f"greedy_psnr_{budget}"] = mean_psnr(model, x, taken.observation, taken.mask, side)
+            else:
+                x_hat = Mode(model)(taken.observation, taken.mask, side)
+                values[f"greedy_errors_{budget}"] = errors(x_hat, x).mean().item()
+        return values
+
+
+@torch.inference_mode()
+def nats_per_image(prior: Prior, x: Tensor, label: Tensor | None, y: Tensor) -> float:
+    """The mean over images of $-\\log p$ of all hidden sites of `x` given the observations `y`."""
+    parts = zip(*(torch.split(tensor, CHUNK) for tensor in (x, y, prior.check(y, label))), strict=True)
+    return torch.cat([prior(seen, known).cross_entropy(true, seen == MASK) for true, seen, known in parts]).mean().item()
+
+
+def mean_psnr(prior: Prior, x: Tensor, y: Tensor, mask: Tensor, side: Side) -> float:
+    """The mean over images of the posterior mean's PSNR, in dB."""
+    return psnr(PosteriorMean(prior)(y, mask, side), dequantize(x, prior.num_states)).mean().item()
+
+
+@dataclass(frozen=True)
+class PriorRecipe(GradientRecipe):
+    """How a prior is trained.
+
+    Attributes:
+        settings: of the training.
+        scenes: images to learn from.
+        held_out: images to judge by.
+        init: the model whose weights it starts from, by name or folder; None for fresh ones.
+        preset: whose runs `init` is looked for in.
+        mask_state: whether "unobserved" has a state of its own; None where that is no question.
+    """
+
+    settings: PriorSettings
+    scenes: Scenes
+    held_out: Scenes
+    init: str | Path | None = None
+    preset: str | Path = hub.SHIPPED
+    mask_state: bool | None = None
+
+    kind = "prior"
+
+    @property
+    def fit(self) -> FitSettings:
+        return self.settings.fit
+
+    def model(self) -> dict[str, Any]:
+        network = self.settings.network
+        own = {} if self.mask_state is None else {"mask_state": self.mask_state}
+        return {
+            "shape": list(self.scenes.shape),
+            "num_states": self.scenes.num_states,
+            "num_labels": self.scenes.num_labels,
+            "time_input": self.settings.time_input,
+            "network": network.name,
+            **network.options(),
+            **own,
+        }
+
+    def training(self) -> dict[str, Any]:
+        return settings_without(self.settings, "network", "time_input")
+
+    def about(self) -> dict[str, Any]:
+        return {"init": None if self.init is None else Path(self.init).name}
+
+    def initialise(self, model: nn.Module) -> None:
+        if self.init is None:
+            return
+        start, config = hub.load(self.init, "prior", self.preset)
+        if {**config["model"], "mask_state": None} != {**self.model(), "mask_state": None}:
+            raise CheckpointError(f"{self.init} holds a model of another size or data set than this preset asks for")
+        model.load_state_dict(start.state_dict())
+
+    def objective(self, model: AbsorbingPrior) -> PriorObjective:
+        return PriorObjective(model, self.scenes, self.held_out, self.settings.curriculum, self.settings.batch_size)

@@ -1,0 +1,335 @@
+"""`sensewise acquire`: pictures, bundled images and k-space; bad input; one folder whole or not at all."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from conftest import fresh, random_tokens
+from sensewise import hub
+from sensewise.apps.acquire import FILES, Settings, acquire_source, whole_folder
+from sensewise.data import bundled_cifar10, bundled_mnist
+from sensewise.data.prepare import write_volume
+from sensewise.errors import BudgetError, CheckpointError, ConfigError, DataError, OutputError
+from sensewise.kspace import to_kspace
+from sensewise.policies.planned import RowPlan
+
+PICTURE_FILES = FILES - {"acquisition.png", "mask.txt"}
+SLICE_FILES = {"acquisition.json", "acquisition.png", "mask.npy", "mask.png", "mask.txt", "reconstruction.png"}
+
+
+def files(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_acquire_a_bundled_digit(sensewise, tmp_path):
+    code, out, _ = sensewise("acquire", "digit:3", "--label", 0, "--out", "out", "--samples", 2)
+    assert code == 0
+    assert out.startswith("102 of 1024 pixels measured in 16 steps")
+    assert {path.name for path in (tmp_path / "out").iterdir()} == PICTURE_FILES
+    outcome = json.loads((tmp_path / "out" / "acquisition.json").read_text())
+    assert outcome["measured"] == np.load(tmp_path / "out" / "mask.npy").sum() == 102
+    assert outcome["errors"] < 40
+    digit = bundled_mnist(4).values[3, 0].numpy() - 1
+    with Image.open(tmp_path / "out" / "reconstruction.png") as picture:
+        assert (np.asarray(picture.convert("L")) // 255 != digit).sum() == outcome["errors"]
+    with Image.open(tmp_path / "out" / "samples.png") as picture:
+        assert picture.size == (2 * 4 * 34, 4 * 34)
+
+
+def test_acquire_a_picture(sensewise, tmp_path, quick_run):
+    tokens = random_tokens((64, 64))
+    Image.fromarray(((tokens - 1) * 255).numpy().astype(np.uint8)).save(tmp_path / "picture.png")
+    code, out, _ = sensewise(
+        "acquire", "picture.png", "--budget", 20, "--steps", 2, "--prior", quick_run, "--samples", 0
+    )
+    assert code == 0
+    assert out.startswith("20 of 1024 pixels measured in 2 steps")
+    assert not (tmp_path / "runs/acquire/samples.png").exists()
+
+
+ACQUIRE = [
+    (["--budget", "0"], "budget 0 is not possible"),
+    (["--budget", "1"], "budget 1 is not possible"),
+    (["--budget", "1.0"], "budget 1.0 is not possible"),
+    (["--budget", "1.5"], "budget 1.5 is not possible"),
+    (["--budget", "-1"], "budget -1 is not possible"),
+    (["--budget", "1024"], "budget 1024 is not possible"),
+    (["--budget", "9" * 400], "is not possible"),
+    (["--budget", "ten"], "budget 'ten' is not a number"),
+    (["--budget", "nan"], "is not a number"),
+    (["--budget", ""], "is not a number"),
+    (["--steps", "0"], "steps must be a whole number of at least 1"),
+    (["--steps", "103"], "103 steps need at least 103 measurements"),
+    (["--steps", "ten"], "Invalid value for"),
+    (["--label", "10"], "label 10 is not possible: allowed are 0..9"),
+    (["--label", "-1"], "label -1 is not possible: allowed are 0..9"),
+    (["--label", "seven"], "Invalid value for"),
+    (["--samples", "65"], "Invalid value for"),
+    (["--seed", "-1"], "Invalid value for"),
+    (["--seed", str(2**64)], "is not in the range"),
+    (["--prior", "mnits"], "no model called 'mnits'"),
+    (["--policy", "no_such_module:Policy"], "No module named 'no_such_module'"),
+    (["--method", "greedi"], "no policy 'greedi': choose one of greedy, spread-greedy"),
+    (["--out", "file/below"], "cannot write"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), ACQUIRE, ids=lambda value: str(value)[:40])
+def test_acquire_with_bad_options(sensewise, tmp_path, options, message):
+    (tmp_path / "file").write_text("here")
+    (tmp_path / "runs/acquire").mkdir(parents=True)
+    (tmp_path / "runs/acquire/mask.png").write_text("an older result")
+    before = files(tmp_path)
+    code, _, err = sensewise("acquire", "digit:3", *options)
+    assert code == 2
+    assert message in " ".join(err.split())
+    assert files(tmp_path) == before
+
+
+def test_acquire_a_bundled_photograph(sensewise, tmp_path):
+    """The posterior mean of the bundled prior, judged in dB; random pixels are worse than spread ones."""
+    found = {}
+    for method in ("spread-variance-greedy", "random"):
+        options = [] if method == "spread-variance-greedy" else ["--method", method]
+        code, out, _ = sensewise(
+            "acquire", "photo:1", "--prior", "cifar10-random-masks", "--budget", 0.3, "--samples", 0, *options
+        )
+        assert code == 0
+        outcome = json.loads((tmp_path / "runs/acquire/acquisition.json").read_text())
+        assert outcome["measured"] == 307
+        assert f"{outcome['psnr']:.1f} dB in the reconstruction" in out
+        with Image.open(tmp_path / "runs/acquire/reconstruction.png") as picture:
+            drawn = np.moveaxis(np.asarray(picture), 2, 0) / 255
+        error = drawn - (bundled_cifar10(2).values[1].numpy() - 1.0) / 7
+        assert abs(-10 * np.log10((error**2).mean()) - outcome["psnr"]) < 0.1
+        found[method] = outcome["psnr"]
+    assert found["spread-variance-greedy"] > found["random"]
+
+
+@pytest.mark.parametrize("name", ["photo:512", "photo:x"])
+def test_no_such_photograph(sensewise, name):
+    code, _, err = sensewise("acquire", name, "--prior", "cifar10-random-masks")
+    assert code == 2
+    assert "give photo:0 to photo:511" in " ".join(err.split())
+
+
+def test_a_digit_does_not_fit_the_prior_of_photographs(sensewise):
+    code, _, err = sensewise("acquire", "digit:3", "--prior", "cifar10-random-masks")
+    assert code == 2
+    assert "takes tokens of shape (B, 3, 32, 32), got (1, 1, 32, 32)" in " ".join(err.split())
+
+
+@pytest.mark.parametrize("name", ["digit:2560", "digit:-1", "digit:", "digit:x", "digit:²", "digit:" + "9" * 5000])
+def test_no_such_digit(sensewise, name):
+    code, _, err = sensewise("acquire", name)
+    assert code == 2
+    assert "2560" in err or "2559" in err
+
+
+@pytest.mark.parametrize("name", ["nothing.png", "text.png", "folder", "[/bold].png", "empty.png", "[prior.x].png"])
+def test_no_such_picture(sensewise, tmp_path, name):
+    (tmp_path / "text.png").write_text("not a picture")
+    (tmp_path / "empty.png").touch()
+    (tmp_path / "folder").mkdir()
+    code, _, err = sensewise("acquire", name)
+    assert code == 2
+    assert err.startswith((f"error: {name} ", f"error: no picture that can be read in {name}"))
+
+
+def write_pictures(folder, count):
+    folder.mkdir(parents=True)
+    for number in range(count):
+        pixels = np.zeros((24, 24), np.uint8)
+        pixels[3 * number : 3 * number + 6, 4:12] = 255
+        Image.fromarray(pixels).save(folder / f"{number:03d}.png")
+    return folder
+
+
+def test_acquire_a_folder(tmp_path, quick_run):
+    folder = write_pictures(tmp_path / "pictures", 2)
+    (folder / "text.png").write_text("no picture")
+    os.mkfifo(folder / "pipe.png")  # reading it would wait for ever
+    settings = Settings(steps=2, prior=str(quick_run), samples=0)
+    said = acquire_source(str(folder), tmp_path / "many", settings)
+    assert said.count("102 of 1024 pixels") == 2
+    assert said.count("left out") == 1
+    for name in ("000.png", "001.png"):
+        assert {path.name for path in (tmp_path / "many" / name).iterdir()} == PICTURE_FILES - {"samples.png"}
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match="no picture that can be read"):
+        acquire_source(str(tmp_path / "empty"), tmp_path / "none", settings)
+    assert not (tmp_path / "none").exists()
+
+
+OWN = """
+import torch
+from sensewise.policies.base import Policy
+
+class TopRows(Policy):
+    def scores(self, observation, mask, context):
+        return -torch.arange(mask.shape[1]).float().expand(mask.shape)
+"""
+
+
+def test_a_policy_of_your_own(sensewise, tmp_path, quick_run):
+    (tmp_path / "mine.py").write_text(OWN)
+    options = ("--budget", 64, "--steps", 2, "--policy", "mine:TopRows", "--samples", 0)
+    code, out, _ = sensewise("acquire", "digit:3", *options, "--prior", quick_run, "--out", "pixels")
+    assert code == 0
+    assert out.startswith("64 of 1024 pixels measured in 2 steps")
+    assert np.load(tmp_path / "pixels/mask.npy")[:2].all()
+    code, out, _ = sensewise("acquire", "knee:0", "--budget", 64, "--policy", "mine:TopRows", "--out", "rows")
+    assert code == 0
+    rows = np.load(tmp_path / "rows/mask.npy")
+    assert rows.sum() == 64
+    assert rows[:50].all()
+
+
+TOY = """
+[mri.data]
+dataset = "toy"
+rows = 32
+columns = 32
+acs = 4
+budgets = [0.5]
+"""
+
+
+@pytest.fixture
+def toy(tmp_path, monkeypatch):
+    """A preset with a reconstructor, a searched mask and a plan of rows, none of them trained, and a k-space file."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "toy.toml").write_text(TOY)
+    network = {"name": "complex-unet", "rows": 32, "widths": [8, 8], "blocks": [1, 1], "embedding": 8}
+    config = {"kind": "reconstructor", "model": {"network": network}}
+    hub.save(hub.run_folder("toy", "mri/unet-a"), config, fresh(hub.build, config))
+    plan = RowPlan(rows=32, acs=4, k=16)
+    hub.save(hub.run_folder("toy", "mri/row-plan-0.5"), {"kind": "row-plan", "model": {"rows": 32, "acs": 4, "k": 16}}, plan)
+    mask = torch.zeros(32, dtype=torch.bool)
+    mask[8:24] = True
+    hub.save_mask(hub.run_folder("toy", "mri/static-search-0.5"), mask)
+    pixels = torch.zeros(3, 40, 40)
+    pixels[:, 10:30, 12:26] = 1.0
+    write_volume(tmp_path / "scan.h5", to_kspace(pixels).numpy())
+    return tmp_path
+
+
+@pytest.mark.parametrize("method", ["acs-variable-density", "static-search", "sequential-value"])
+def test_acquire_reads_a_kspace_file(sensewise, toy, method):
+    options = ("--budget", "0.5", "--preset", "toy.toml", "--method", method, "--out", method)
+    code, out, _ = sensewise("acquire", "scan.h5", *options)
+    assert code == 0
+    assert out.startswith("16 of 32 rows measured, NMSE ")
+    assert {path.name for path in (toy / method).iterdir()} == SLICE_FILES
+    mask = np.load(toy / method / "mask.npy")
+    assert mask.sum() == 16
+    assert mask[14:18].all()  # the ACS block
+    outcome = json.loads((toy / method / "acquisition.json").read_text())
+    assert (outcome["reconstructor"], outcome["method"], outcome["of"]) == ("unet-a", method, 32)
+
+
+def test_zero_filling_only_where_it_is_asked_for(toy):
+    settings = Settings(budget=0.5, preset="toy.toml")
+    path = hub.run_folder("toy", "mri/unet-a") / "weights.safetensors"
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    with pytest.raises(CheckpointError, match="damaged or replaced"):
+        acquire_source("scan.h5", toy / "out", settings)
+    path.parent.rename(path.parent.with_name("elsewhere"))
+    with pytest.raises(CheckpointError, match="train it first"):
+        acquire_source("scan.h5", toy / "out", settings)
+    assert not (toy / "out").exists()
+    said = acquire_source("scan.h5", toy / "out", Settings(budget=0.5, preset="toy.toml", reconstructor="zero-filled"))
+    assert "with zero-filled" in said
+
+
+def test_kspace_that_cannot_be_acquired(toy):
+    def acquire(source, **settings):
+        return acquire_source(source, toy / "out", Settings(**{"budget": 0.5, "preset": "toy.toml", **settings}))
+
+    with pytest.raises(BudgetError, match="ACS block"):
+        acquire("scan.h5", budget=0.1)
+    with pytest.raises(ConfigError, match="no method 'spiral': give one of acs-variable-density"):
+        acquire("scan.h5", policy="spiral")
+    with pytest.raises(ConfigError, match="choose one of unet-a, zero-filled"):
+        acquire("scan.h5", reconstructor="unet-c")
+    with pytest.raises(DataError, match="knee:0 to knee:3"):
+        acquire("knee:4")
+    np.save("short.npy", np.ones(8, bool))
+    with pytest.raises(BudgetError, match="a mask of 32 rows is needed"):
+        acquire("scan.h5", policy="short.npy")
+    assert not (toy / "out").exists()
+
+
+@pytest.mark.parametrize(("rows", "fits"), [(range(16), True), (range(15), False), (range(17), False)])
+def test_a_mask_file_is_measured_as_it_is_or_refused(toy, rows, fits):
+    (toy / "own.txt").write_text("".join(f"{row}\n" for row in rows))
+    settings = Settings(budget=0.5, preset="toy.toml", policy="own.txt")
+    if fits:
+        acquire_source("scan.h5", toy / "out", settings)
+        assert np.flatnonzero(np.load(toy / "out" / "mask.npy")).tolist() == list(rows)
+    else:
+        with pytest.raises(BudgetError, match=f"this mask takes {len(rows)} of the actions, the budget is 16"):
+            acquire_source("scan.h5", toy / "out", settings)
+
+
+def test_a_folder_is_replaced_whole(tmp_path):
+    out = tmp_path / "out"
+    with whole_folder(out) as temporary:
+        (temporary / "mask.png").write_text("first")
+        (temporary / "samples.png").write_text("first")
+    with whole_folder(out) as temporary:
+        (temporary / "mask.png").write_text("second")
+        assert files(out) == {out / "mask.png": b"first", out / "samples.png": b"first"}
+    assert files(tmp_path) == {out / "mask.png": b"second"}
+    with pytest.raises(ValueError, match="broken"), whole_folder(out) as temporary:
+        (temporary / "mask.png").write_text("third")
+        raise ValueError("broken")
+    assert files(tmp_path) == {out / "mask.png": b"second"}
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_folder_with_other_files_is_left_alone(tmp_path, monkeypatch):
+    (tmp_path / "thesis.tex").write_text("years of work")
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub/mask.png").write_text("an acquisition")
+    for folder in (tmp_path, tmp_path / "thesis.tex"):
+        with pytest.raises(OutputError, match="choose another one with --out"), whole_folder(folder):
+            pass
+    monkeypatch.chdir(tmp_path / "sub")
+    with pytest.raises(OutputError, match="choose another one"), whole_folder(tmp_path / "sub"):
+        pass
+    assert (tmp_path / "thesis.tex").read_text() == "years of work"
+
+
+KILLED = """
+import sys, time
+from pathlib import Path
+from sensewise.apps.acquire import whole_folder
+print("ready", flush=True)
+for number in range(10_000):
+    with whole_folder(Path(sys.argv[1])) as temporary:
+        for name in ("mask.npy", "mask.png", "steps.png", "acquisition.json"):
+            (temporary / name).write_text(str(number))
+"""
+
+
+def test_a_killed_acquisition_never_mixes_two(tmp_path):
+    for seed in range(8):
+        out = tmp_path / str(seed) / "out"
+        process = subprocess.Popen([sys.executable, "-c", KILLED, str(out)], stdout=subprocess.PIPE)
+        process.stdout.readline()
+        time.sleep(0.05 + 0.013 * seed)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+        if out.exists():
+            assert len({path.read_text() for path in out.iterdir()}) == 1
+            assert len(list(out.iterdir())) == 4

@@ -1,0 +1,219 @@
+"""Categorical against its formulas, Mixture against the same distribution with one number per state."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conftest import random_tokens, seeded
+from sensewise import predictions
+from sensewise.predictions import Categorical, Mixture
+from sensewise.tokens import MASK
+
+SHAPE = (3, 2, 4, 5)
+
+
+def categorical(shape=SHAPE, states=6, seed=0):
+    return Categorical(torch.randn(*shape, states, generator=seeded(seed)).log_softmax(-1))
+
+
+def mixture(shape=SHAPE, states=16, components=3, seed=0, scales=(-4.0, -1.5), centres=(-0.1, 1.1)):
+    batch, channels, height, width = shape
+    logits, where, wide = torch.rand(3, batch, channels, components, height, width, generator=seeded(seed))
+    centre = centres[0] + (centres[1] - centres[0]) * where
+    return Mixture(3 * logits, centre, scales[0] + (scales[1] - scales[0]) * wide, states)
+
+
+PREDICTIONS = {"categorical": categorical, "mixture": mixture}
+
+
+@pytest.fixture(params=PREDICTIONS)
+def make(request):
+    return PREDICTIONS[request.param]
+
+
+def some_seen(states, shape=SHAPE, share=0.4):
+    return torch.where(torch.rand(shape, generator=seeded(5)) < share, random_tokens(shape, states, 6), MASK)
+
+
+ANSWERS = {
+    "entropy": lambda p: p.entropy(),
+    "variance": lambda p: p.variance(),
+    "mean": lambda p: p.mean(),
+    "mode": lambda p: p.mode(),
+    "expected_errors": lambda p: p.expected_errors(),
+}
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("seen", [False, True])
+def test_contract(make, answer, batch, seen):
+    prediction = make((batch, *SHAPE[1:]))
+    if seen:
+        prediction = prediction.given(some_seen(prediction.num_states)[:batch])
+    found = ANSWERS[answer](prediction)
+    assert found.shape == (batch, *SHAPE[1:])
+    assert found.dtype == (torch.int64 if answer == "mode" else torch.float32)
+    assert found.isfinite().all()
+    low, high = (1, prediction.num_states) if answer == "mode" else (0, 3.0 if answer == "entropy" else 1)
+    assert ((found >= low) & (found <= high)).all()
+
+
+def test_observed_sites_are_certain(make):
+    prediction = make()
+    y = some_seen(prediction.num_states)
+    seen, certain = y != MASK, prediction.given(y)
+    for name in ("entropy", "variance", "expected_errors"):
+        assert (ANSWERS[name](certain)[seen] == 0).all(), name
+        torch.testing.assert_close(ANSWERS[name](certain)[~seen], ANSWERS[name](prediction)[~seen])
+    assert torch.equal(certain.mode()[seen], y[seen])
+    torch.testing.assert_close(certain.mean()[seen], (y[seen] - 1) / (prediction.num_states - 1))
+    x = torch.where(seen, y, 1)
+    assert (certain.log_prob(x)[seen] == 0).all()
+    other = torch.where(x == 1, 2, 1)
+    assert certain.log_prob(other)[seen].isneginf().all()
+    drawn = certain.sample(4, seeded())
+    assert (drawn[:, seen] == y[seen]).all()
+
+
+def test_a_prediction_given_nothing_is_the_same(make):
+    prediction = make()
+    certain = prediction.given(torch.full(SHAPE, MASK))
+    for name, answer in ANSWERS.items():
+        torch.testing.assert_close(answer(certain), answer(prediction), msg=name)
+
+
+def test_probabilities_add_up_to_one(make):
+    prediction = make()
+    total = sum(
+        prediction.log_prob(torch.full(SHAPE, k)).double().exp() for k in range(1, prediction.num_states + 1)
+    )
+    torch.testing.assert_close(total, torch.ones(SHAPE, dtype=torch.float64), atol=1e-5, rtol=0)
+
+
+def test_cross_entropy_adds_up_some_sites(make):
+    prediction = make()
+    x = random_tokens(SHAPE, prediction.num_states)
+    sites = torch.rand(SHAPE, generator=seeded()) < 0.5
+    found = prediction.cross_entropy(x, sites)
+    assert found.shape == (3,)
+    for b in range(3):
+        torch.testing.assert_close(found[b], -prediction.log_prob(x)[b][sites[b]].sum())
+
+
+def test_cross_entropy_is_finite_where_certain_sites_do_not_count(make):
+    prediction = make()
+    y = some_seen(prediction.num_states)
+    other = torch.where(y == 1, 2, 1)  # impossible where observed
+    assert prediction.given(y).cross_entropy(other, y == MASK).isfinite().all()
+
+
+@pytest.mark.parametrize("n", [1, 7])
+def test_samples_are_tokens_and_repeat_with_the_seed(make, n):
+    prediction = make()
+    drawn = prediction.sample(n, seeded())
+    assert drawn.shape == (n, *SHAPE)
+    assert drawn.dtype == torch.int64
+    assert ((drawn >= 1) & (drawn <= prediction.num_states)).all()
+    assert torch.equal(drawn, prediction.sample(n, seeded()))
+    assert not torch.equal(drawn, prediction.sample(n, seeded(1)))
+
+
+def test_samples_follow_the_distribution(make):
+    prediction = make((1, 1, 2, 3))
+    n, states = 20_000, prediction.num_states
+    drawn = prediction.sample(n, seeded())
+    for k in range(1, states + 1):
+        expected = prediction.log_prob(torch.full((1, 1, 2, 3), k)).exp()
+        standard_error = (expected * (1 - expected) / n).sqrt()
+        assert ((drawn == k).float().mean(0) - expected).abs().lt(5 * standard_error + 1e-4).all()
+
+
+def test_a_prediction_does_not_depend_on_batch_mates(make):
+    """Statistics of one image of a batch are those of the image alone: nothing is summed over the batch."""
+    whole, alone = make(), make()
+    part = slice(1, 2)
+    if isinstance(whole, Categorical):
+        alone = Categorical(whole.log_probs[part])
+    else:
+        alone = Mixture(whole.log_weights[part], whole.centres[part], whole.log_scales[part], whole.num_states)
+    for name, answer in ANSWERS.items():
+        torch.testing.assert_close(answer(whole)[part], answer(alone), msg=name)
+
+
+@pytest.mark.parametrize("name", ["entropy", "variance", "mean", "mode"])
+def test_functions_ask_the_prediction(make, name):
+    prediction = make()
+    assert torch.equal(getattr(predictions, name)(prediction), ANSWERS[name](prediction))
+
+
+def test_categorical_by_its_formulas():
+    prediction = categorical()
+    probs = prediction.log_probs.double().exp()
+    levels = torch.linspace(0, 1, 6, dtype=torch.float64)
+    mean = (probs * levels).sum(-1)
+    expected = {
+        "entropy": -(probs * probs.log()).sum(-1),
+        "mean": mean,
+        "variance": (probs * (levels - mean.unsqueeze(-1)) ** 2).sum(-1),
+        "expected_errors": 1 - probs.max(-1).values,
+    }
+    for name, value in expected.items():
+        torch.testing.assert_close(ANSWERS[name](prediction).double(), value, atol=1e-6, rtol=1e-5, msg=name)
+    assert torch.equal(prediction.mode(), probs.argmax(-1) + 1)
+
+
+def test_categorical_cross_entropy_is_torchs():
+    prediction, x = categorical(), random_tokens(SHAPE, 6)
+    sites = torch.rand(SHAPE, generator=seeded()) < 0.5
+    found = prediction.cross_entropy(x, sites)
+    for b in range(3):
+        expected = F.cross_entropy(prediction.log_probs[b][sites[b]], x[b][sites[b]] - 1, reduction="sum")
+        torch.testing.assert_close(found[b], expected)
+
+
+@given(st.integers(2, 40), st.integers(1, 4), st.integers(0, 2**31))
+def test_a_mixture_is_its_own_categorical(states, components, seed):
+    shape = (2, 1, 2, 3)
+    prediction = mixture(shape, states, components, seed, scales=(-5.0, 0.5))
+    oracle = prediction.categorical()
+    x = random_tokens(shape, states, seed)
+    torch.testing.assert_close(prediction.log_prob(x), oracle.log_prob(x), atol=2e-4, rtol=1e-4)
+    torch.testing.assert_close(prediction.entropy(), oracle.entropy(), atol=2e-4, rtol=1e-4)
+    torch.testing.assert_close(prediction.expected_errors(), oracle.expected_errors(), atol=2e-4, rtol=0)
+    best = oracle.log_prob(prediction.mode())  # two levels may be equally likely to the last digit
+    torch.testing.assert_close(best, oracle.log_prob(oracle.mode()), atol=2e-4, rtol=0)
+    y = some_seen(states, shape)
+    seen = prediction.given(y)
+    torch.testing.assert_close(seen.entropy(), seen.categorical().entropy(), atol=2e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("states", [32, 256])
+def test_mean_and_variance_of_narrow_components_inside_the_range(states):
+    """The closed forms are those of the continuous mixture: the levels' own add the variance of rounding."""
+    prediction = mixture(states=states, scales=(-4.0, -3.5), centres=(0.3, 0.7))
+    oracle, step = prediction.categorical(), 1 / (states - 1)
+    torch.testing.assert_close(prediction.mean(), oracle.mean(), atol=1e-4, rtol=0)
+    torch.testing.assert_close(prediction.variance(), oracle.variance() - step**2 / 12, atol=2e-4, rtol=1e-2)
+
+
+def test_masses_far_out_in_the_tails_are_finite_and_exact():
+    one = torch.zeros(1, 1, 1, 1, 1)
+    prediction = Mixture(one, one + 0.5, one - 9.0, 64)  # a scale of 1e-4: the first level is 4,000 scales away
+    found = prediction.log_prob(torch.full((1, 1, 1, 1), 2))
+    scale = torch.tensor(-9.0, dtype=torch.float64).exp()
+    edges = (torch.tensor([1.5, 0.5], dtype=torch.float64) / 63 - 0.5) / scale
+    exact = edges[0] + torch.log1p(-torch.exp(edges[1] - edges[0]))  # log(exp(a) - exp(b)), far below the centre
+    torch.testing.assert_close(found.double().squeeze(), exact, rtol=1e-5, atol=0)
+    assert prediction.entropy().isfinite().all()
+
+
+def test_a_mixture_has_gradients_everywhere():
+    parts = [part.requires_grad_() for part in torch.randn(3, 2, 1, 3, 4, 4, generator=seeded())]
+    prediction = Mixture(parts[0], parts[1].sigmoid(), parts[2] - 2, 32)
+    prediction.cross_entropy(random_tokens((2, 1, 4, 4), 32), torch.ones(2, 1, 4, 4, dtype=torch.bool)).sum().backward()
+    for part in parts:
+        assert part.grad.isfinite().all()
+        assert part.grad.abs().min() > 0
