@@ -17,6 +17,7 @@ lint: .venv/installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 format: .venv/installed-dev
 	$(BIN)/ruff check --fix .
@@ -40,4 +41,4 @@ docs: .venv/installed-docs
 	touch $@
 
 clean:
-	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

@@ -5,7 +5,7 @@ import argparse
 import gymnasium
 import numpy as np
 
-import sensewise.environment
+from sensewise.apps.gym import NAME
 
 
 def gained(env: gymnasium.vector.VectorEnv, greedy: bool, seed: int) -> float:
@@ -26,7 +26,7 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=16)
     parser.add_argument("--budget", type=float, default=0.05)
     options = parser.parse_args()
-    env = gymnasium.make_vec(sensewise.environment.NAME, num_envs=options.images, budget=options.budget)
+    env = gymnasium.make_vec(NAME, num_envs=options.images, budget=options.budget)
     for name, greedy in {"random": False, "greedy": True}.items():
         print(f"{name:7s} {gained(env, greedy, seed=0):6.1f} fewer wrong pixels per image")
 

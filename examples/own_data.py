@@ -13,10 +13,12 @@ from rich.console import Console
 from rich.progress import Progress
 
 from sensewise.data import import_images, load_imported
-from sensewise.experiments import own_data
-from sensewise.report import terminal_table, write_evaluation
-from sensewise.train_prior import NetworkSettings, PriorSettings, train_prior
-from sensewise.training import FitSettings
+from sensewise.evaluate.own_data import evaluate_prior
+from sensewise.hub import load_prior
+from sensewise.report.page import write_evaluation
+from sensewise.report.table import terminal_table
+from sensewise.train.gradient import FitSettings
+from sensewise.train.prior import NetworkSettings, PriorRecipe, PriorSettings
 
 
 def rings_and_crosses(count: int, size: int = 24) -> tuple[np.ndarray, np.ndarray]:
@@ -50,9 +52,10 @@ def main() -> None:
         network=NetworkSettings(widths=(16, 32), blocks=(1, 1)),
         fit=FitSettings(steps=options.steps, validate_every=options.steps, warmup=20),
     )
-    train_prior(settings, train, validation, folder / "prior")
+    PriorRecipe(settings, train, validation).train(folder / "prior")
+    prior = load_prior(folder / "prior")
     with Progress() as progress:
-        results = own_data.run(folder / "prior", test.first(50), [0], progress, budgets=(0.1, 0.2))
+        results = evaluate_prior(prior, test.first(50), [0], budgets=(0.1, 0.2), progress=progress)
     results.write(folder / "results.json")
     Console().print(terminal_table(results.rows, "rings and crosses"))
     print(f"see {write_evaluation(folder / 'results.json')}")

@@ -5,7 +5,7 @@ from sensewise.data import bundled_mnist
 
 prior = sensewise.load_prior("mnist")
 digit, label = bundled_mnist()[slice(0, 1)]
-session = sensewise.Session(prior, budget=0.1, steps=16, label=int(label))
+session = sensewise.Session(sensewise.Greedy(prior), prior.shape, budget=0.1, steps=16, label=int(label))
 while (pixels := session.ask()) is not None:
     session.tell(digit[0, 0][pixels[:, 0], pixels[:, 1]])
 wrong = int((session.reconstruction != digit[0]).sum())

@@ -22,20 +22,18 @@ def camera(scene: np.ndarray) -> None:
 
 def measure(path: Path) -> None:
     """This process: asks, reads, tells, until the budget is spent."""
-    import torch
-
     import sensewise
+    from sensewise.policies.starts import GridProbe
 
     prior = sensewise.load_prior("mnist")
-    session = sensewise.Session(prior, budget=0.1, steps=16, start="grid")
+    session = sensewise.Session(sensewise.Greedy(prior), prior.shape, budget=0.1, steps=16, start=GridProbe())
     command = [sys.executable, __file__, str(path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         while (pixels := session.ask()) is not None:
             print(json.dumps(pixels.tolist()), file=process.stdin, flush=True)
-            readings = torch.tensor(json.loads(process.stdout.readline()))
-            session.tell(sensewise.quantize(readings, prior.num_states))
+            session.tell(json.loads(process.stdout.readline()))
             print(f"{int(session.mask.sum()):4d} pixels read, {float(session.entropy.sum()):7.1f} nats left")
         process.stdin.close()
     for row in session.reconstruction[0][2:-2:2]:
@@ -48,7 +46,7 @@ def main(number: int = 4) -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         tokens, _ = bundled_mnist()[slice(number, number + 1)]
-        np.save(Path(folder) / "scene.npy", tokens[0, 0].numpy() - 1)
+        np.save(Path(folder) / "scene.npy", tokens[0, 0].numpy() - 1.0)
         measure(Path(folder) / "scene.npy")
 
 

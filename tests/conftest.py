@@ -3,14 +3,13 @@
 import io
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 from hypothesis import settings
 from rich.console import Console
 
 from sensewise import hub
+from sensewise.data import bundled_mnist
 from sensewise.networks import UNet
 from sensewise.policies.base import Context
 from sensewise.priors.absorbing import AbsorbingPrior
@@ -76,17 +75,6 @@ def make_absorbing(shape=(1, 8, 8), num_states=2, num_labels=10, time_input=True
     return prior.eval().requires_grad_(False)
 
 
-def bundled_digits(count):
-    """The first of the test digits that come with the package, read without the data sets' own code."""
-    from sensewise.data.scenes import Scenes
-
-    with np.load(hub.ASSETS / "mnist-test.npz", allow_pickle=False) as packed:
-        labels = torch.from_numpy(packed["labels"][:count].astype(np.int64))
-        bits = np.unpackbits(packed["bits"], count=count * 28**2).reshape(count, 1, 28, 28)
-    tokens = F.pad(torch.from_numpy(bits) + 1, (2, 2, 2, 2), value=1)
-    return Scenes("mnist", "test", tokens, labels, num_states=2, num_labels=10)
-
-
 @pytest.fixture
 def generator():
     return seeded()
@@ -109,13 +97,13 @@ def mnist():
 
 @pytest.fixture(scope="session")
 def digits():
-    return bundled_digits(16)
+    return bundled_mnist(16)
 
 
 @pytest.fixture(scope="session")
 def tiny_digits():
     """64 digits, cropped and thinned out to 8 x 8."""
-    full = bundled_digits(64)
+    full = bundled_mnist(64)
     values = full.values[:, :, 8:24:2, 8:24:2].contiguous()
     return replace(full, name="tiny", split="train", values=values)
 

@@ -82,7 +82,13 @@ def test_mixtures():
     logits, centres, log_scales = torch.zeros(3, BATCH, 1, 4, 5, 6, device=META)
     y = torch.zeros(BATCH, 1, 5, 6, dtype=torch.int64, device=META)
     prediction = Mixture(logits, centres, log_scales, 16).given(y)
-    answers = (prediction.entropy(), prediction.variance(), prediction.mean(), prediction.mode(), prediction.log_prob(y))
+    answers = (
+        prediction.entropy(),
+        prediction.variance(),
+        prediction.mean(),
+        prediction.mode(),
+        prediction.log_prob(y),
+    )
     assert all(answer.shape == y.shape and answer.device == META for answer in answers)
     assert prediction.sample(2, seeded()).shape == (2, *y.shape)
     assert prediction.categorical().entropy().device == META
@@ -116,7 +122,14 @@ def test_the_loop_with_every_start(kind, name):
     policy = zoo.PIXEL_POLICIES["entropy"] if kind == "pixels" else zoo.ROW_POLICIES["plan"]
     for choose in zoo.CHOICES.values():
         taken = acquire(
-            policy(META), sensor, zoo.BUDGET, side=side, steps=2, start=STARTS[kind][name], choose=choose, keep_scores=True
+            policy(META),
+            sensor,
+            zoo.BUDGET,
+            side=side,
+            steps=2,
+            start=STARTS[kind][name],
+            choose=choose,
+            keep_scores=True,
         )
         assert {taken.observation.device, taken.mask.device, taken.scores[1].device} == {META}
 

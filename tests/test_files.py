@@ -3,45 +3,36 @@ import os
 import stat
 import subprocess
 import sys
+from dataclasses import dataclass
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors import SafetensorError
 
 from conftest import make_absorbing
-from sensewise import checkpoint
-from sensewise.checkpoint import (
+from sensewise import files, predictions
+from sensewise.errors import CheckpointError, ConfigError, OutputError
+from sensewise.files import (
+    append_json,
     atomic,
-    build_prior,
     fingerprint,
-    load_prior,
+    from_text,
+    identity,
     locked,
     read_json,
     read_tensors,
-    save_run,
+    sha256_of,
+    write_bytes,
     write_json,
     write_tensors,
     write_text,
 )
-from sensewise.errors import CheckpointError, OutputError
-
-MODEL = {
-    "shape": [1, 8, 8],
-    "num_states": 2,
-    "num_labels": 10,
-    "time_input": True,
-    "network": "unet",
-    "widths": [8, 16],
-    "blocks": [1, 1],
-    "embedding": 8,
-}
-CONFIG = {"kind": "prior", "model": MODEL}
-
-
-@pytest.fixture
-def run(tmp_path):
-    save_run(tmp_path / "run", CONFIG, make_absorbing())
-    return tmp_path / "run"
+from sensewise.policies.base import Policy
+from sensewise.policies.choose import Spread
+from sensewise.policies.greedy import Greedy
+from sensewise.policies.simple import Fixed, Random, VariableDensity
 
 
 def write_half(path, error):
@@ -88,7 +79,7 @@ def test_a_full_disk_under_weights_is_said_once(tmp_path, monkeypatch):
     def no_space(*arguments):
         raise SafetensorError("No space left on device")
 
-    monkeypatch.setattr(checkpoint, "save_file", no_space)
+    monkeypatch.setattr(files, "save_file", no_space)
     with pytest.raises(OutputError) as caught:
         write_tensors(tmp_path / "weights.safetensors", {"a": torch.zeros(1)})
     assert str(caught.value).count("cannot write") == 1
@@ -115,113 +106,27 @@ def test_json_has_no_nan(tmp_path):
     assert names(tmp_path) == []
 
 
-def test_a_run_loads_as_it_was(run):
-    prior = load_prior(run)
-    expected = make_absorbing()
-    y = torch.zeros(1, 1, 8, 8, dtype=torch.int64)
-    torch.testing.assert_close(prior(y), expected(y))
-    assert (prior.shape, prior.num_states, prior.num_labels, prior.time_input) == ((1, 8, 8), 2, 10, True)
-    assert not prior.training
-    assert not any(p.requires_grad for p in prior.parameters())
-    assert load_prior(str(run)).shape == (1, 8, 8)
+def test_bytes_and_their_hash(tmp_path):
+    write_bytes(tmp_path / "x", b"abc")
+    assert (tmp_path / "x").read_bytes() == b"abc"
+    assert sha256_of(tmp_path / "x") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
 
 
-def test_half_precision_has_the_same_fingerprint(run, tmp_path):
-    save_run(tmp_path / "half", CONFIG, make_absorbing(), half=True)
-    small, large = ((folder / "weights.safetensors").stat().st_size for folder in (tmp_path / "half", run))
-    assert small < 0.7 * large
-    assert all(p.dtype == torch.float32 for p in load_prior(tmp_path / "half").parameters())
-    assert fingerprint(load_prior(tmp_path / "half")) == fingerprint(load_prior(run)) == fingerprint(make_absorbing())
-    assert fingerprint(make_absorbing(seed=1)) != fingerprint(make_absorbing())
+def test_lines_are_appended(tmp_path):
+    for n in range(2):
+        append_json(tmp_path / "log.jsonl", {"n": n})
+    assert [json.loads(line)["n"] for line in (tmp_path / "log.jsonl").read_text().splitlines()] == [0, 1]
+    with pytest.raises(OutputError, match="cannot write"):
+        append_json(tmp_path / "nowhere" / "log.jsonl", {})
 
 
-def test_unknown_names_list_the_bundled_ones(tmp_path):
-    for name in ("mnits", tmp_path, ""):
-        with pytest.raises(CheckpointError, match="mnist"):
-            load_prior(name)
-
-
-@pytest.mark.parametrize("kept", [0, 7, 8, 200, -1])
-def test_weights_cut_short(run, kept):
-    path = run / "weights.safetensors"
-    path.write_bytes(path.read_bytes()[:kept])
-    with pytest.raises(CheckpointError, match="not a complete safetensors file"):
-        load_prior(run)
-
-
-def test_weights_missing_or_foreign(run):
-    path = run / "weights.safetensors"
-    path.write_bytes(b"PK\x03\x04 a zip file, say, from torch" * 10)
-    with pytest.raises(CheckpointError, match="safetensors"):
-        load_prior(run)
-    path.unlink()
-    with pytest.raises(CheckpointError, match="does not exist"):
-        load_prior(run)
-    path.mkdir()
-    with pytest.raises(CheckpointError, match="safetensors"):
-        load_prior(run)
-
-
-def test_weights_of_another_model(run):
-    write_tensors(run / "weights.safetensors", {"something": torch.zeros(2)})
-    with pytest.raises(CheckpointError, match=r"is missing; .* more"):
-        load_prior(run)
-
-
-@pytest.mark.parametrize("change", [{"widths": [8, 24]}, {"blocks": [2, 1]}, {"num_labels": None}, {"num_states": 3}])
-def test_config_of_another_model(run, change):
-    write_json(run / "config.json", {**CONFIG, "model": MODEL | change})
-    with pytest.raises(CheckpointError, match="does not fit its config"):
-        load_prior(run)
-
-
-@pytest.mark.parametrize(
-    "model",
-    [
-        {"network": "gpt"},
-        {"network": None},
-        {"shape": [1, 8]},
-        {"shape": "1, 8, 8"},
-        {"shape": [1, 10, 8]},
-        {"shape": [1, 8, "8"]},
-        {"shape": [1, 8, 0]},
-        {"num_states": -1},
-        {"num_states": "2"},
-        {"widths": [8]},
-        {"widths": 8},
-        {"widths": ["a", "b"]},
-        {"patch": 0},
-        {"hidden": 5},
-    ],
-    ids=str,
-)
-def test_configs_that_describe_no_prior(run, model):
-    write_json(run / "config.json", {**CONFIG, "model": MODEL | model})
-    with pytest.raises(CheckpointError, match="run"):
-        load_prior(run)
-
-
-@pytest.mark.parametrize(
-    "config", [{}, [], "prior", None, {"model": MODEL}, {"kind": "prior"}, {"kind": 1, "model": []}]
-)
-def test_configs_of_another_kind(run, config):
-    write_json(run / "config.json", config)
-    with pytest.raises(CheckpointError, match="run"):
-        load_prior(run)
-
-
-def test_a_generator_is_no_prior():
-    with pytest.raises(CheckpointError, match="this is a generator, not a prior"):
-        build_prior({"kind": "generator", "model": MODEL})
-
-
-@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"nonsense"])
-def test_unreadable_json(run, content):
-    (run / "config.json").write_bytes(content)
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"nonsense", b"[" * 100_000])
+def test_unreadable_json(tmp_path, content):
+    (tmp_path / "x.json").write_bytes(content)
     with pytest.raises(CheckpointError, match="cannot be read as JSON"):
-        load_prior(run)
+        read_json(tmp_path / "x.json")
     with pytest.raises(CheckpointError, match="does not exist"):
-        read_json(run / "nothing.json")
+        read_json(tmp_path / "nothing.json")
 
 
 def test_tensors_and_metadata_round_trip(tmp_path):
@@ -232,27 +137,130 @@ def test_tensors_and_metadata_round_trip(tmp_path):
     assert metadata == {"note": '{"k": 1}'}
 
 
+def attempt(path):
+    """Another process that tries to take a lock."""
+    script = f"from pathlib import Path; from sensewise.files import locked\nwith locked(Path({str(path)!r})): pass"
+    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+
+
 def test_a_lock_keeps_another_process_out(tmp_path):
     path = tmp_path / "run" / ".lock"
-    attempt = (
-        f"from pathlib import Path; from sensewise.checkpoint import locked\nwith locked(Path({str(path)!r})): pass"
-    )
     with locked(path):
-        found = subprocess.run([sys.executable, "-c", attempt], capture_output=True, text=True, check=False)
-        assert f"run is in use by process {os.getpid()}" in found.stderr
-    assert not path.exists()
-    assert subprocess.run([sys.executable, "-c", attempt], check=False).returncode == 0
+        found = attempt(path)
+        assert found.returncode != 0
+        assert "run is in use by another process" in found.stderr
+    assert attempt(path).returncode == 0
 
 
 def test_a_lock_file_left_by_a_kill_does_not_matter(tmp_path):
     path = tmp_path / ".lock"
     path.write_text("4711")
     with locked(path):
-        assert path.read_text() == str(os.getpid())
-    assert not path.exists()
+        pass
 
 
 def test_a_lock_in_a_folder_that_cannot_be(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match="cannot write"), locked(tmp_path / "file" / ".lock"):
         pass
+
+
+def test_fingerprints_are_of_weights_in_half_precision():
+    assert fingerprint(make_absorbing()) == fingerprint(make_absorbing())
+    assert fingerprint(make_absorbing()) == fingerprint(make_absorbing().half().float())
+    assert fingerprint(make_absorbing(seed=1)) != fingerprint(make_absorbing())
+
+
+@dataclass(frozen=True)
+class Setting:
+    width: float
+    folder: Path = Path("here")
+
+
+class Slotted:
+    __slots__ = ("value",)
+
+
+def different():
+    """Objects that measure in different ways, each as a pair of equal ones."""
+    prior, other = make_absorbing(), make_absorbing(seed=1)
+    masks = torch.eye(3, dtype=torch.bool)
+    for make in (
+        lambda: None,
+        lambda: True,
+        lambda: np.float64(0.5),
+        lambda: "0.5",
+        lambda: {"a": (1, 2)},
+        lambda: {"a", "b", "c"},
+        lambda: torch.zeros(2),
+        lambda: torch.zeros(2, 1),
+        lambda: torch.zeros(2, dtype=torch.float64),
+        lambda: np.ones(2),
+        lambda: torch.device("cpu"),
+        lambda: Path("somewhere"),
+        lambda: Setting(1.0),
+        lambda: Setting(2.0),
+        lambda: Setting(1.0, Path("there")),
+        lambda: Slotted(),
+        lambda: Greedy(prior),
+        lambda: Greedy(other),
+        lambda: Greedy(prior, predictions.variance),
+        lambda: Greedy(prior, reach=0.5),
+        lambda: Spread(),
+        lambda: Spread(0.6),
+        lambda: VariableDensity(),
+        lambda: VariableDensity(0.3),
+        lambda: Fixed(masks[:1]),
+        lambda: Fixed(masks[1:2]),
+        lambda: Setting(1.0).__eq__,
+        lambda: Setting(2.0).__eq__,
+    ):
+        yield make(), make()
+
+
+def test_identities_are_json_and_tell_objects_apart():
+    found = []
+    for one, same in different():
+        text = json.dumps(identity(one), sort_keys=True)
+        assert text == json.dumps(identity(same), sort_keys=True)
+        found.append(text)
+    assert len(set(found)) == len(found)
+
+
+def test_numbers_of_numpy_are_numbers():
+    assert identity(np.int64(3)) == identity(3)
+    assert identity(np.float64(0.25)) == identity(0.25)
+
+
+def test_what_an_object_only_remembers_does_not_count():
+    policy = VariableDensity()
+    before = identity(policy)
+    policy._cache = torch.zeros(3)
+    assert identity(policy) == before
+
+
+def test_objects_are_found_by_module_and_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine_files.py").write_text("from sensewise.policies.simple import Random\nclass Mine(Random): pass\n")
+    for text in ("mine_files:Mine", "mine_files.py:Mine"):
+        assert issubclass(from_text(text, Policy), Random)
+    assert from_text("sensewise.policies.simple:Random") is Random
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("Random", "not of the form module:Name"),
+        (":Random", "not of the form module:Name"),
+        ("math:", "not of the form module:Name"),
+        (".simple:Random", "not of the form module:Name"),
+        ("a/b.py:Random", "not of the form module:Name"),
+        ("no_such_module:Random", "no_such_module"),
+        ("math:Random", "Random"),
+        ("math:pi", "not a Policy"),
+        ("math:sqrt", "not a Policy"),
+    ],
+)
+def test_names_that_lead_nowhere(text, message):
+    with pytest.raises(ConfigError, match=message):
+        from_text(text, Policy)

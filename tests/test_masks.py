@@ -165,7 +165,10 @@ def test_spread_leaves_out_what_is_taken():
 
 def test_bottom_k_takes_the_lowest_finite_values():
     values = torch.tensor([[3.0, 1.0, torch.inf, 2.0], [torch.inf, torch.inf, 0.5, torch.inf]])
-    assert masks.bottom_k(values, torch.tensor([2, 3])).tolist() == [[False, True, False, True], [False, False, True, False]]
+    assert masks.bottom_k(values, torch.tensor([2, 3])).tolist() == [
+        [False, True, False, True],
+        [False, False, True, False],
+    ]
 
 
 def test_plain_draws_follow_the_probabilities():

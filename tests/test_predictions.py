@@ -87,9 +87,7 @@ def test_a_prediction_given_nothing_is_the_same(make):
 
 def test_probabilities_add_up_to_one(make):
     prediction = make()
-    total = sum(
-        prediction.log_prob(torch.full(SHAPE, k)).double().exp() for k in range(1, prediction.num_states + 1)
-    )
+    total = sum(prediction.log_prob(torch.full(SHAPE, k)).double().exp() for k in range(1, prediction.num_states + 1))
     torch.testing.assert_close(total, torch.ones(SHAPE, dtype=torch.float64), atol=1e-5, rtol=0)
 
 

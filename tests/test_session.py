@@ -180,7 +180,7 @@ def test_tell_before_ask(prior):
         ([0, 1], r"tokens 1\.\.2"),
         ([1, 3], r"tokens 1\.\.2"),
         ([-1, 1], r"tokens 1\.\.2"),
-        ([2**63 + 1, 1], r"tokens 1\.\.2"),
+        ([2**63 + 1, 2**63 + 1], r"tokens 1\.\.2"),
         (["black", "white"], "not an array of numbers"),
         ([None, 1], "not an array of numbers"),
         ([[1], [1, 2]], "not an array of numbers"),

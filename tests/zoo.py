@@ -109,7 +109,9 @@ PIXEL_POLICIES = {
     "variance": lambda device: Greedy(make_absorbing().to(device), predictions.variance),
     "reach": lambda device: Greedy(make_absorbing().to(device), predictions.variance, reach=0.6),
     "one-shot": lambda device: OneShot(fresh(MaskDesigner, (1, 8, 8), 10).eval().to(device)),
-    "one-shot-topk": lambda device: OneShot(fresh(MaskDesigner, (1, 8, 8), 10, "paper").eval().to(device), sampled=False),
+    "one-shot-topk": lambda device: OneShot(
+        fresh(MaskDesigner, (1, 8, 8), 10, "paper").eval().to(device), sampled=False
+    ),
     "loupe": lambda device: OneShot(loupe(device)),
     "posterior-sampling": lambda device: PosteriorSampling(make_absorbing().to(device), samples=4, rounds=2),
 }

@@ -6,20 +6,26 @@ and a power cut loses nothing that was there. Tensors are safetensors; nothing i
 
 import dataclasses
 import hashlib
+import importlib
 import json
 import os
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from pathlib import Path
-from typing import Any
+from pathlib import Path, PurePath
+from typing import Any, TypeVar, overload
 
+import numpy as np
+import torch
 from filelock import FileLock, Timeout
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from sensewise.errors import CheckpointError, OutputError
+from sensewise.errors import CheckpointError, ConfigError, OutputError
+
+T = TypeVar("T")
 
 
 @contextmanager
@@ -157,23 +163,60 @@ def fingerprint(module: nn.Module) -> str:
 def identity(value: Any) -> Any:
     """What distinguishes an object, as JSON: its class, its settings, the fingerprints of its weights.
 
-    Two objects with the same identity measure the same. A journal's key and a saved session are made of it.
+    Two objects with the same identity measure the same. A journal's key and a saved session are made of it. Attributes
+    whose names begin with an underscore do not count: they are where an object keeps what it can compute again.
     """
     if value is None or isinstance(value, bool | int | float | str):
         return value
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, PurePath | torch.device | torch.dtype):
+        return str(value)
     if isinstance(value, nn.Module):
         return [type(value).__name__, fingerprint(value)]
-    if isinstance(value, Tensor):
-        return hashlib.sha256(value.contiguous().cpu().numpy().tobytes()).hexdigest()
+    if isinstance(value, Tensor | np.ndarray):
+        array = value.detach().cpu().numpy() if isinstance(value, Tensor) else value
+        return hashlib.sha256(f"{array.dtype}{array.shape}".encode() + array.tobytes()).hexdigest()
     if isinstance(value, Mapping):
         return {str(key): identity(part) for key, part in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
+    if isinstance(value, list | tuple):
         return [identity(part) for part in value]
+    if isinstance(value, set | frozenset):
+        return sorted((identity(part) for part in value), key=json.dumps)  # their own order changes between processes
     if callable(value) and hasattr(value, "__qualname__"):
         owner = getattr(value, "__self__", None)
         return [value.__qualname__] if owner is None else [value.__qualname__, identity(owner)]
     if dataclasses.is_dataclass(value):
         settings = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     else:
-        settings = {name: part for name, part in vars(value).items() if not name.startswith("_")}
+        own = getattr(value, "__dict__", {})
+        settings = {name: part for name, part in own.items() if not name.startswith("_")}
     return [type(value).__name__, identity(settings)]
+
+
+@overload
+def from_text(text: str, kind: type[T]) -> T: ...
+@overload
+def from_text(text: str, kind: None = None) -> Any: ...
+def from_text(text: str, kind: type[Any] | None = None) -> Any:
+    """An object of another module, named as `module:Name`; the present folder is searched first.
+
+    Args:
+        kind: what it has to be an instance or a subclass of.
+    """
+    module_name, colon, name = text.partition(":")
+    module_name = module_name.removesuffix(".py")
+    if not colon or not all(part.isidentifier() for part in (*module_name.split("."), name)):
+        raise ConfigError(f"{text!r} is not of the form module:Name")
+    folder = str(Path.cwd())
+    sys.path.insert(0, folder)
+    try:
+        found = getattr(importlib.import_module(module_name), name)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"{text}: {error}") from error
+    finally:
+        sys.path.remove(folder)
+    fits = kind is None or isinstance(found, kind) or (isinstance(found, type) and issubclass(found, kind))
+    if not fits:
+        raise ConfigError(f"{text} is not a {kind.__name__ if kind else 'value'}, but {type(found).__name__}")
+    return found

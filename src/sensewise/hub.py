@@ -6,24 +6,21 @@ A model is a folder with `config.json` (its card: what it is, how it was trained
 weights can explain.
 """
 
-import dataclasses
-import importlib
 import os
 import shutil
-import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
-from sensewise.errors import BudgetError, CheckpointError, ConfigError, SensewiseError
+from sensewise.errors import BudgetError, CheckpointError, SensewiseError
 from sensewise.files import atomic, fingerprint, read_json, read_tensors, sha256_of, write_json, write_tensors, write_text
 from sensewise.networks import PRIOR_NETWORKS
 from sensewise.networks.decoders import MaskDesigner
@@ -129,6 +126,7 @@ KINDS: dict[str, Callable[[Mapping[str, Any]], nn.Module]] = {
     "row-plan": _row_plan,
 }
 """Every kind of model, and what makes one with fresh weights from the `model` part of its config."""
+ROW_MAJOR = ("generator", "loupe", "loupe-rows")  # laid out as made; the other kinds are faster channels-last
 
 
 def _check_sizes(table: Any) -> None:
@@ -148,10 +146,12 @@ def build(config: Mapping[str, Any], kind: str | None = None) -> nn.Module:
             raise CheckpointError(f"this is a {found}, not a {kind or ' or '.join(KINDS)}")
         _check_sizes(config["model"])
         model = KINDS[found](config["model"])
-    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         if isinstance(error, SensewiseError):
             raise
         raise CheckpointError(f"config.json does not describe a {kind or 'model'}: {error!r}") from error
+    if found in ROW_MAJOR:
+        return model
     return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
 
@@ -412,38 +412,3 @@ def card(name: str | Path, preset: str | Path = SHIPPED) -> Card:
 
 def _number(value: Any, kind: Callable[[Any], Any]) -> Any:
     return kind(value) if isinstance(value, int | float) else None
-
-
-T = TypeVar("T")
-
-
-@overload
-def from_text(text: str, kind: type[T]) -> T: ...
-@overload
-def from_text(text: str, kind: None = None) -> Any: ...
-def from_text(text: str, kind: type[Any] | None = None) -> Any:
-    """An object of another module, named as `module:Name`; the present folder is searched first.
-
-    Args:
-        kind: what it has to be an instance or a subclass of.
-    """
-    module_name, colon, name = text.partition(":")
-    if not colon or not name:
-        raise ConfigError(f"{text!r} is not of the form module:Name")
-    folder = str(Path.cwd())
-    sys.path.insert(0, folder)
-    try:
-        found = getattr(importlib.import_module(module_name.removesuffix(".py")), name)
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(f"{text}: {error}") from error
-    finally:
-        sys.path.remove(folder)
-    fits = kind is None or isinstance(found, kind) or (isinstance(found, type) and issubclass(found, kind))
-    if not fits:
-        raise ConfigError(f"{text} is not a {kind.__name__ if kind else 'value'}, but {type(found).__name__}")
-    return found
-
-
-def settings_of(value: Any) -> dict[str, Any]:
-    """A settings dataclass as plain values for a config."""
-    return dataclasses.asdict(value)

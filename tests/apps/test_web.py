@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from apps.web_fixtures import running, write_assets
+from sensewise.apps.web.app import HEADERS, MAX_BODY, create_app
+from sensewise.apps.web.recorder import KEPT, AcquireRequest, Recorder
+from sensewise.apps.web.server import PORT, listen
 from sensewise.errors import CheckpointError, ConfigError
 from sensewise.evaluate.method import PIXEL_METHODS
-from sensewise.apps.web.app import HEADERS, MAX_BODY, create_app
-from sensewise.apps.web.server import PORT, listen
-from sensewise.apps.web.recorder import KEPT, AcquireRequest, Recorder
-from apps.web_fixtures import running, write_assets
 
 ORDER = {"prior": "mnist", "image": 3, "label": 0, "budget": 0.1, "steps": 4, "policy": "greedy"}
 COLOURS = {

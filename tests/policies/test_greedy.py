@@ -75,7 +75,10 @@ def test_rows_through_their_profile(name, steps):
 
 
 def test_row_scores_are_the_entropies_of_the_profile():
-    k, profile = random_kspace(3, zoo.ROWS, zoo.COLUMNS), RowProfile.of(random_kspace(3, zoo.ROWS, zoo.COLUMNS), zoo.ACS)
+    k, profile = (
+        random_kspace(3, zoo.ROWS, zoo.COLUMNS),
+        RowProfile.of(random_kspace(3, zoo.ROWS, zoo.COLUMNS), zoo.ACS),
+    )
     prior, mask = zoo.row_prior(CPU), acs_rows(zoo.ROWS, zoo.ACS).expand(3, -1)
     context = make_context(zoo.BUDGET, (zoo.ROWS,))
     sensor = RowSensor(k)

@@ -75,7 +75,9 @@ def observations(prior, batch, share=0.3):
 
 def probabilities(prediction):
     """Of every state, `(B, C, H, W, N)`."""
-    return prediction.log_probs.exp() if isinstance(prediction, Categorical) else prediction.categorical().log_probs.exp()
+    return (
+        prediction.log_probs.exp() if isinstance(prediction, Categorical) else prediction.categorical().log_probs.exp()
+    )
 
 
 @pytest.mark.parametrize("batch", [1, 4])

@@ -15,7 +15,10 @@ from sensewise.sensors.rows import BINS, RowProfile, RowSensor, row_levels
 from sensewise.tokens import MASK, summary
 
 ROWS, ACS = 16, 4
-SENSORS = {"pixels": lambda seed: PixelSensor(random_tokens((3, 2, 4, 5), 3, seed)), "rows": lambda seed: RowSensor(random_kspace(seed=seed))}
+SENSORS = {
+    "pixels": lambda seed: PixelSensor(random_tokens((3, 2, 4, 5), 3, seed)),
+    "rows": lambda seed: RowSensor(random_kspace(seed=seed)),
+}
 GRIDS = {"pixels": (4, 5), "rows": (12,)}
 
 

@@ -276,16 +276,23 @@ def _read_file(source: str | Path, prior: Prior) -> Picture:
     return Picture(prior, quantize(read_picture(Path(source), prior.shape), prior.num_states)[None])
 
 
+NUMBERED = {"digit": _read_bundled, "photo": _read_bundled, "knee": _read_knee}
+"""How `NAME:N` is read."""
+
+
 def read_subject(source: str, settings: Settings) -> Subject:
     """`digit:N`, `photo:N`, `knee:N`, a k-space file (`.h5`) or a picture file."""
-    kind, colon, _ = source.partition(":")
-    if colon and kind in BUNDLED:
-        return _read_bundled(source, settings)
-    if colon and kind == "knee":
-        return _read_knee(source, settings)
+    if (kind := _numbered(source)) is not None:
+        return NUMBERED[kind](source, settings)
     if source.endswith((".h5", ".hdf5")):
         return _read_volume(source, settings)
     return _read_file(source, hub.load_prior(settings.prior or "mnist"))
+
+
+def _numbered(source: str) -> str | None:
+    """NAME of `NAME:N`; None for a path."""
+    kind, colon, _ = source.partition(":")
+    return kind if colon and kind in NUMBERED else None
 
 
 def acquire_source(source: str, folder: Path, settings: Settings) -> str:
@@ -295,7 +302,7 @@ def acquire_source(source: str, folder: Path, settings: Settings) -> str:
         What a person wants to know of it, one line per picture.
     """
     with whole_folder(folder) as temporary:
-        if Path(source).is_dir():
+        if _numbered(source) is None and Path(source).is_dir():
             return "\n".join([*_acquire_all(Path(source), temporary, settings), f"See {folder}"])
         return f"{read_subject(source, settings).acquire(settings, temporary)}: see {folder}"
 

@@ -10,6 +10,7 @@ from sensewise.data.mnist import MNIST, bundled_mnist
 from sensewise.data.prepare import KNEE, bundled_knee
 from sensewise.data.scenes import SPLITS, Dataset, Root, Scenes
 from sensewise.errors import DataError
+from sensewise.files import from_text
 
 DATASETS: dict[str, Dataset] = {dataset.name: dataset for dataset in (MNIST, CIFAR10, FASTMRI, KNEE)}
 """Every data set that comes with a reader."""
@@ -35,8 +36,6 @@ def find(name: str) -> Dataset:
     if name in DATASETS:
         return DATASETS[name]
     if ":" in name:
-        from sensewise.hub import from_text  # here alone: no other part of this package knows models
-
         return from_text(name, Dataset)
     raise DataError(f"no data set {name!r}: choose one of {', '.join(DATASETS)}, or give module:DATASET")
 

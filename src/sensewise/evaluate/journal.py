@@ -39,7 +39,7 @@ def code_digest(*objects: Callable[..., Any]) -> str:
     digest, folder = hashlib.sha256(), Path(sensewise.__file__).parent
     paths = sorted(folder.rglob("*.py"))
     more = {Path(file) for file in map(inspect.getsourcefile, objects) if file is not None}
-    for path in [*paths, *sorted(more - set(paths))]:
+    for path in [*paths, *sorted(path for path in more - set(paths) if path.is_file())]:
         digest.update(str(path.relative_to(folder) if path in paths else path.name).encode() + path.read_bytes())
     return digest.hexdigest()
 

@@ -11,8 +11,7 @@ from torch import Generator
 
 from sensewise import masks, predictions
 from sensewise.errors import ConfigError
-from sensewise.files import identity
-from sensewise.hub import from_text
+from sensewise.files import from_text, identity
 from sensewise.loop import NEVER, Trajectory, acquire
 from sensewise.networks.base import MaskNetwork
 from sensewise.policies.base import Choice, Policy, Start

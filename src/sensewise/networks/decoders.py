@@ -63,7 +63,8 @@ class FullDecoder(nn.Module):
         self.coarse_position = nn.Parameter(torch.randn(1, coarse, SUMMARY, SUMMARY) * 0.1)
         self.coarse = nn.ModuleList(Block(coarse, 64) for _ in range(2))
         self.grow = nn.Conv2d(coarse, fine, 3, padding=1)
-        self.fine_position = nn.Parameter(torch.randn(1, fine, *self.half_size) * 0.1)
+        self.fine_position = nn.Parameter(torch.empty(1, fine, *self.half_size))  # so that its size is known, and
+        self.fine_position.data = torch.randn(1, fine, *self.half_size) * 0.1  # refused, before anything is drawn
         self.fine = nn.ModuleList(Block(fine, 64) for _ in range(1))
         self.head = nn.Conv2d(fine, 4, 3, padding=1)
         nn.init.zeros_(self.head.weight)

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sensewise import predictions
+from sensewise.data.cifar10 import NUM_STATES
 from sensewise.data.scenes import Scenes
 from sensewise.errors import CheckpointError
 from sensewise.evaluate.evaluate import Published
@@ -29,6 +30,10 @@ from sensewise.policies.one_shot import OneShot
 from sensewise.policies.simple import Random, VariableDensity
 from sensewise.priors.base import Prior
 from sensewise.reconstruct.unet import LoupeReconstructor
+from sensewise.report import metrics
+from sensewise.report.figures import curves
+from sensewise.report.section import STAGES, Picture, Section, examples_picture
+from sensewise.report.table import table
 
 SKETCHED = ("variance-greedy",)  # left out with the prior before its on-policy stage: one of each kind is enough
 
@@ -201,6 +206,41 @@ def run(setup: Setup) -> Results:
     return Results("baselines", setup.preset, "mnist", rows, weights, notes, arrays)
 
 
-# section: how the report shows it
+def section(results: Results) -> Section:
+    """Figure baselines, both data sets, with example masks."""
+    shown = metrics.pick(results.rows, better=(None, True))
+    digits = metrics.pick(shown, dataset="mnist")
+    chosen = [f"{row.masks} at s = {row.budget:g}" for row in metrics.pick(digits, metric="errors", method="loupe")]
+    paragraphs = [
+        "Every mask is reconstructed by the same prior, except “LOUPE, own U-Net”. LOUPE is trained for each budget "
+        "and shown at the better of its top-k and its budget-exact sampled masks"
+        + (f" ({', '.join(chosen)} with the prior)." if chosen else "."),
+        *results.notes,
+    ]
+    tables = [table(digits, "MNIST, errors per image", "errors", corner="method")]
+    figures = [
+        Picture(
+            "baselines.png", curves.against_budget(digits, ("errors",)), "Errors per image of every method, MNIST."
+        ),
+        examples_picture("baselines-examples-0.1.png", results, 2, "example-0.1"),
+        examples_picture("baselines-examples-0.2.png", results, 2, "example-0.2"),
+    ]
+    for stage, words in STAGES.items():
+        psnr = metrics.pick(shown, dataset="cifar10", metric="psnr", prior=stage)
+        if not psnr:
+            continue
+        gains = metrics.compared(psnr, metrics.pick(psnr, method="random"))
+        tables.append(table(psnr, f"CIFAR-10, PSNR in dB, prior trained on {words}", "psnr", corner="method"))
+        if stage == "on-policy":
+            caption = "CIFAR-10, PSNR above random masks in dB, the same prior"
+            tables.append(table(gains, caption, "psnr-gain", corner="method"))
+            drawn = curves.against_budget([*psnr, *gains], ("psnr", "psnr-gain"))
+            figures += [
+                Picture("baselines-cifar10.png", drawn, "PSNR of every method, and above random masks, CIFAR-10."),
+                examples_picture("baselines-cifar10-examples-0.1.png", results, NUM_STATES, "cifar10-example-0.1"),
+                examples_picture("baselines-cifar10-examples-0.3.png", results, NUM_STATES, "cifar10-example-0.3"),
+            ]
+    return Section("Baselines", paragraphs, tables, figures, results)
 
-EXPERIMENT = Experiment("baselines", run)
+
+EXPERIMENT = Experiment("baselines", run, section)

@@ -26,6 +26,10 @@ from sensewise.files import identity
 from sensewise.networks.decoders import Decoder, MaskDesigner
 from sensewise.paper import models, scenes
 from sensewise.priors.absorbing import AbsorbingPrior
+from sensewise.report import metrics
+from sensewise.report.figures import one_shot
+from sensewise.report.section import Picture, Section
+from sensewise.report.table import table
 from sensewise.tokens import summary
 from sensewise.train.designer import (
     DesignerLoss,
@@ -165,8 +169,8 @@ def rows_of(values: Value, images: int, generator: str, surrogate: str) -> list[
     lines: dict[tuple[str, str, int], list[float]] = {}
     for name, value in values.items():
         if name not in ("density", "budget"):
-            part, method, samples, _ = name.split()
-            lines.setdefault((part, method, int(samples)), []).append(value)
+            part, method, count, _ = name.split()
+            lines.setdefault((part, method, int(count)), []).append(value)
     rows = []
     for (part, method, samples), found in lines.items():
         mean, sd = summarise(found)
@@ -228,6 +232,7 @@ def run(setup: Setup) -> Results:
     """The paper's decoder and ours before training, and the trained designer."""
     prior = models.prior(setup.preset, "mnist")
     trained = models.designer(setup.preset, "mnist", prior)
+    trained.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]  # laid out as fresh ones are
     settings = presets.load(setup.preset, "experiment.gradient-estimators", GradientSettings)
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(0)
@@ -238,6 +243,32 @@ def run(setup: Setup) -> Results:
     return Results("gradient-estimators", setup.preset, "mnist", rows, weights)
 
 
-# section: how the report shows it
+PART_NAMES = {"entropy": "of the entropy alone", "loss": "of the whole loss"}
 
-EXPERIMENT = Experiment("gradient-estimators", run)
+
+def _designer(row: Row) -> str:
+    return str(row.generator)
+
+
+def section(results: Results) -> Section:
+    """The cosines of Section 5 and Appendix A."""
+    tables = []
+    for surrogate in dict.fromkeys(row.surrogate for row in results.rows):
+        for part, words in PART_NAMES.items():
+            rows = metrics.pick(results.rows, surrogate=surrogate, part=part)
+            caption = f"Cosine with the exact gradient {words}, surrogate “{surrogate}”"
+            tables.append(table(rows, caption, "cosine", line=one_shot.estimator_name, column=_designer))
+    paragraphs = [
+        "All gradients are with respect to the generator's weights. The exact one flips every pixel of sampled masks, "
+        "one at a time; “exact, one half against the other” says how well that reference is known. The number after an "
+        "estimator is how many pairs or masks it averages per image. The paper reports 0.94 to 0.99 for DisARM and "
+        "-0.97 to -0.73 for straight-through Gumbel-Softmax. “all” counts observed pixels as certain; “all-raw” is "
+        "the paper's form.",
+        *results.notes,
+    ]
+    drawn = one_shot.cosines(metrics.pick(results.rows, part="entropy"))
+    figures = [Picture("gradient-cosines.png", drawn, "Agreement with the exact gradient of the entropy.")]
+    return Section("Gradient estimators", paragraphs, tables, figures, results)
+
+
+EXPERIMENT = Experiment("gradient-estimators", run, section)

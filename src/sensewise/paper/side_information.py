@@ -21,6 +21,9 @@ from sensewise.networks.base import MaskNetwork
 from sensewise.paper import cifar10_sequential, models, scenes
 from sensewise.policies.one_shot import OneShot
 from sensewise.policies.simple import Random
+from sensewise.report import metrics
+from sensewise.report.section import STAGES, Section
+from sensewise.report.table import table
 from sensewise.sensors.base import Side
 
 BUDGETS = (0.1, 0.3, 0.5, 0.7)
@@ -112,6 +115,33 @@ def run(setup: Setup) -> Results:
     return Results("side-information", setup.preset, "mnist", rows, weights, notes)
 
 
-# section: how the report shows it
+SUMMARY_NAMES = {"own": "the target's own", "another": "another image's", "none": "none", "unused": "random masks"}
+DRAWS = {"one-shot": "sampled masks", "one-shot-topk": "top-k masks"}
 
-EXPERIMENT = Experiment("side-information", run)
+
+def _summary(row: Row) -> str:
+    return SUMMARY_NAMES[row.summary or "unused"]
+
+
+def section(results: Results) -> Section:
+    """Table side-info, both data sets."""
+    digits = metrics.pick(results.rows, dataset="mnist")
+    photographs = metrics.pick(results.rows, dataset="cifar10")
+    parts = [(digits, "MNIST, errors per image", "errors")]
+    for stage, words in STAGES.items():
+        part = metrics.pick(photographs, prior=stage)
+        parts.append((part, f"CIFAR-10, PSNR in dB, prior trained on {words}", "psnr"))
+    tables = []
+    for rows, what, metric in parts:
+        for method, how in DRAWS.items():
+            if part := metrics.pick(rows, method=(method, "random")):
+                lines = list(SUMMARY_NAMES.values())
+                tables.append(table(part, f"{what}, {how}", metric, line=_summary, lines=lines, corner="summary"))
+    paragraphs = [
+        "The same generator with the target's own summary, with another test image's, and with an all-zero one.",
+        *results.notes,
+    ]
+    return Section("What the side information gives", paragraphs, tables, source=results)
+
+
+EXPERIMENT = Experiment("side-information", run, section)

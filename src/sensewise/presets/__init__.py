@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import tomllib
-from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
@@ -71,7 +70,6 @@ def build(into: type[T], table: Any, where: str) -> T:
         raise ConfigError(f"{where}: {_sentence(error.errors()[0], into)}") from error
 
 
-@cache
 def _reader(into: type[T]) -> TypeAdapter[T]:
     for part in _dataclasses(into):
         with_config(STRICT)(part)

@@ -33,6 +33,7 @@ from sensewise.report import metrics
 
 MARK = re.compile(r"<!--=(?P<name>[\w-]+)-->(?P<value>.*?)<!--=-->", re.DOTALL)
 BLOCK = re.compile(r"<!-- numbers\n(?P<lines>.*?)-->", re.DOTALL)
+BULLET = re.compile(r"[\s>*+-]*(\d+\.\s*)?")
 OPERATIONS: dict[str, metrics.Comparison] = {
     "minus": metrics.difference,
     "below": metrics.reduction,
@@ -93,18 +94,18 @@ class Number:
     def text(self, rows: Sequence[Row]) -> str:
         """What stands between the marks."""
         found = self.rows(rows)
-        if "cells" in self.form:
+        if "cells" in self.form and self.operation is None:
             self._check_single(found)
             return " | ".join(metrics.with_spread(row) for row in found)
         if "range" in self.form:  # of those that have a value: the paper has not measured everything
             found = [row for row in found if getattr(row, self.field) is not None]
         values = [self.value(row, rows) for row in found]
-        shown = [self._formatted(value, row.metric) for value, row in zip(values, found, strict=True)]
+        shown = [self._formatted(value, row) for value, row in zip(values, found, strict=True)]
         if "range" in self.form:
             low, high = values.index(min(values)), values.index(max(values))
             return f"{shown[low]} to {shown[high]}"
         self._check_single(found)
-        return " / ".join(shown)
+        return (" | " if "cells" in self.form else " / ").join(shown)
 
     def _check_single(self, found: Sequence[Row]) -> None:
         for before, after in itertools.pairwise(found):
@@ -112,14 +113,14 @@ class Number:
                 names = [name for name in _COLUMNS if getattr(before, name) != getattr(after, name)]
                 raise DataError(f"several rows at s = {after.budget:g}: name {' or '.join(names)}, or show a range")
 
-    def _formatted(self, value: float, metric: str) -> str:
+    def _formatted(self, value: float, row: Row) -> str:
         given = next((word for word in self.form if word not in ("range", "cells")), None)
         given = given or _FORMATS.get(self.operation or self.field)
         if given is not None:
             return format(value, given)
-        if self.field == "paper" and self.operation is None:
-            return str(value)
-        return metrics.number(value, metric if self.operation is None else "")
+        if self.operation is not None:
+            return metrics.number(value)
+        return metrics.paper_value(row) or "–" if self.field == "paper" else metrics.number(value, row.metric)
 
 
 def _matches(row: Row, columns: Mapping[str, Sequence[str]]) -> bool:
@@ -199,7 +200,7 @@ def fill(text: str, results: Results, source: str = "the text") -> str:
         name = mark["name"]
         used.add(name)
         begin = text.rfind("\n", 0, mark.start()) + 1
-        if not re.search(r"\w|\|", text[begin : mark.start()]):
+        if BULLET.fullmatch(text[begin : mark.start()]):
             raise DataError(f"{source}: the mark {name} begins a line, which Markdown takes for HTML; move it")
         if name not in known:
             raise DataError(f"{source}: {name} is marked, but not defined in a comment `<!-- numbers`")

@@ -94,6 +94,11 @@ def metric_head(row: Row) -> str:
     return metrics.info(row.metric).label
 
 
+def method_and_budget(row: Row) -> str:
+    """How a line calls a method at one budget, where the columns are metrics."""
+    return f"{row_name(row)}, {budget_head(row)}"
+
+
 def table(
     rows: Sequence[Row],
     caption: str,

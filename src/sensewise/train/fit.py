@@ -10,6 +10,7 @@ exactly the steps that an undisturbed run takes. A run folder holds
 """
 
 import json
+import math
 import signal
 import threading
 import time
@@ -148,9 +149,7 @@ def is_complete(folder: Path, config: Mapping[str, Any]) -> bool:
 class Run:
     """A job in a folder: how it is begun, saved, logged and taken up again."""
 
-    def __init__(
-        self, job: Job, config: Mapping[str, Any], folder: Path, execution: Execution, team: Team
-    ) -> None:
+    def __init__(self, job: Job, config: Mapping[str, Any], folder: Path, execution: Execution, team: Team) -> None:
         self.job, self.config, self.folder, self.execution, self.team = job, config, folder, execution, team
         shown = execution.console or Console(stderr=True)
         self.console = shown if team.first else Console(quiet=True)
@@ -187,7 +186,9 @@ class Run:
             self.step, self.seconds = int(metadata["step"]), float(metadata["seconds"])
         log = self.folder / LOG
         if self.team.first and log.exists():
-            lines = [line for line in map(_parsed, log.read_text().splitlines()) if line.get("step", 2**62) <= self.step]
+            lines = [
+                line for line in map(_parsed, log.read_text().splitlines()) if line.get("step", 2**62) <= self.step
+            ]
             write_text(log, "".join(json.dumps(line) + "\n" for line in lines))
             self.logged = lines[-1] if lines else {}
 
@@ -220,7 +221,11 @@ class Run:
             "steps": self.step,
             "minutes": round(self.seconds / 60, 1),
             "complete": complete,
-            "validation": {name: round(value, 4) for name, value in self.job.validation(logged).items()},
+            "validation": {
+                name: float(f"{value:.6g}")
+                for name, value in self.job.validation(logged).items()
+                if math.isfinite(value)
+            },
         }
         self.job.export(self.folder, {**self.config, "trained": trained})
 

@@ -195,7 +195,7 @@ class Training(Job):
         hub.load_weights(self.average, part("average."), path)
         self.objective.load_state(part("objective."))
         self._load_optimizer(part("optimizer."))
-        self.losses = state["losses"] if "losses" in state else self.losses
+        self.losses = state.get("losses", self.losses)
 
     def _load_optimizer(self, tensors: Mapping[str, Tensor]) -> None:
         state: dict[int, dict[str, Tensor]] = {}

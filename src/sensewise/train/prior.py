@@ -170,7 +170,9 @@ class PriorObjective(Objective):
 def nats_per_image(prior: Prior, x: Tensor, label: Tensor | None, y: Tensor) -> float:
     """The mean over images of $-\\log p$ of all hidden sites of `x` given the observations `y`."""
     parts = zip(*(torch.split(tensor, CHUNK) for tensor in (x, y, prior.check(y, label))), strict=True)
-    return torch.cat([prior(seen, known).cross_entropy(true, seen == MASK) for true, seen, known in parts]).mean().item()
+    return (
+        torch.cat([prior(seen, known).cross_entropy(true, seen == MASK) for true, seen, known in parts]).mean().item()
+    )
 
 
 def mean_psnr(prior: Prior, x: Tensor, y: Tensor, mask: Tensor, side: Side) -> float:

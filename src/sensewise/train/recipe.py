@@ -77,18 +77,18 @@ class GradientRecipe(Recipe):
     def objective(self, model: Any) -> Objective:
         """What is minimised."""
 
-    def build(self) -> nn.Module:
-        """The model with fresh weights; the seed decides, and the global randomness is as before."""
-        with torch.random.fork_rng(devices=()):
-            torch.manual_seed(self.fit.seed)
-            return hub.build(self.config(), self.kind)
+    def fresh(self) -> nn.Module:
+        """The model with weights drawn from the global randomness."""
+        return hub.build(self.config(), self.kind)
 
     def initialise(self, model: nn.Module) -> None:
         """Replace fresh weights by those of another run; nothing by default."""
         return
 
     def job(self, *, fresh: bool) -> Training:
-        model = self.build()
+        with torch.random.fork_rng(devices=()):  # the seed decides, and the global randomness is as before
+            torch.manual_seed(self.fit.seed)
+            model = self.fresh()
         if fresh:
             self.initialise(model)
         return Training(self.objective(model), self.fit)

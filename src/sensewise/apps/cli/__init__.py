@@ -11,7 +11,7 @@ from rich.markup import escape
 from typer.core import TyperGroup
 
 from sensewise import __version__
-from sensewise.apps.cli import data, experiments, models, scenes
+from sensewise.apps.cli import data, experiments, models, scenes, train
 from sensewise.apps.cli.options import err, is_first, say
 from sensewise.errors import ProcessError, SensewiseError
 
@@ -47,12 +47,7 @@ train_app = typer.Typer(
 for register in (scenes.register, experiments.register, models.register):
     register(app)
 data.register(data_app)
-try:  # TEMPORARY until train.py lands
-    from sensewise.apps.cli import train
-
-    train.register(train_app)
-except ImportError:
-    pass
+train.register(train_app)
 app.add_typer(data_app, name="data")
 app.add_typer(train_app, name="train")
 

@@ -85,7 +85,7 @@ def merge(
 
 def _experiments(name: str, folder: Path) -> "list[Experiment]":
     from sensewise.evaluate.experiment import Experiment
-    from sensewise.hub import from_text
+    from sensewise.files import from_text
     from sensewise.paper import EXPERIMENTS
 
     if name == "all":
@@ -113,13 +113,19 @@ def report(
     page: Annotated[Path, typer.Option(help="The self-contained page.")] = Path("report.html"),
     readme: Annotated[Path, typer.Option(help="Its marked tables are brought up to date.")] = Path("README.md"),
     pdf: Annotated[bool, typer.Option("--pdf", help="Also write every figure as PDF, for papers.")] = False,
+    also: Annotated[
+        list[str] | None, typer.Option(help="A table of your own, module:EXPERIMENT. May be repeated.")
+    ] = None,
 ) -> None:
     """Draw every table and figure from the results files: ours beside the paper's."""
+    from sensewise.evaluate.experiment import Experiment
+    from sensewise.files import from_text
     from sensewise.paper import EXPERIMENTS
     from sensewise.report.page import write_report
 
     folder = docs / "figures" if pdf else None
-    missing = write_report(results, docs, page, readme, EXPERIMENTS, folder)
+    own = {found.name: found for found in (from_text(text, Experiment) for text in also or ())}
+    missing = write_report(results, docs, page, readme, {**EXPERIMENTS, **own}, folder)
     say(f"{docs / 'results.md'} and {page} are written")
     if missing:
         warn(f"No results yet for {', '.join(missing)}")
@@ -127,14 +133,14 @@ def report(
 
 def bench(results: Results = Path("results")) -> None:
     """Speed as ratios measured in one run, to results/bench.json. Let nothing else run on the machine."""
-    from sensewise.evaluate import bench as benchmarks
+    from sensewise.apps.onnx import export_onnx
+    from sensewise.paper import bench as benchmarks
     from sensewise.report.table import bench_table
 
     ensure_writable(results)
     with progress_bar() as progress:
-        found = benchmarks.run(progress)
-    found.write(results / "bench.json")
-    out.print(bench_table(found.rows))
+        found = benchmarks.run(results / "bench.json", export_onnx, progress)
+    out.print(bench_table(found))
 
 
 def register(app: typer.Typer) -> None:

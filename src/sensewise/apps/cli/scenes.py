@@ -9,9 +9,6 @@ from rich.markup import escape
 from sensewise.apps.cli.options import Preset, Seed, ensure_writable, out, parse_budget, progress_bar, say, warn
 from sensewise.errors import DataError
 
-DEMOS = {"mnist": 256, "cifar10": 32, "knee": 4}
-"""How many scenes a demo measures, so that it takes a minute."""
-
 
 def demo(
     dataset: Annotated[str, typer.Option(help="mnist, cifar10, or knee: MR slices, rows of k-space.")] = "mnist",
@@ -29,20 +26,28 @@ def demo(
     seed: Seed = 0,
 ) -> None:
     """Every policy on bundled images: a table here, and a page to open. Needs no data and no network."""
-    if dataset not in DEMOS:
-        raise DataError(f"no data set {dataset!r}: choose one of {', '.join(DEMOS)}")
-    from sensewise.paper import demo as demos
+    from sensewise.paper.demo import DEMOS
+    from sensewise.paper.mri_masks import EXPERIMENT
+    from sensewise.report import page
     from sensewise.report.table import terminal_table
 
+    if dataset not in DEMOS:
+        raise DataError(f"no data set {dataset!r}: choose one of {', '.join(DEMOS)}")
     ensure_writable(folder)
+    chosen, path = DEMOS[dataset], folder / "results.json"
+    count = chosen.count if images is None else images
     with progress_bar() as progress:
-        found = demos.run(dataset, DEMOS[dataset] if images is None else images, seed, progress, prior)
-    found.results.write(folder / "results.json")
-    for note in found.results.notes:
+        results = chosen.run(count, seed, progress, prior or chosen.prior)
+    results.write(path)
+    for note in results.notes:
         warn(note)
-    page = found.write_page(folder / "results.json")
-    out.print(terminal_table(found.results.rows, found.title, found.metric))
-    say_open(page)
+    if dataset == "knee":
+        assert EXPERIMENT.section is not None
+        written = page.write_section(path, EXPERIMENT.section)
+    else:
+        written = page.write_demo(path) if dataset == "mnist" else page.write_evaluation(path)
+    out.print(terminal_table(results.rows, chosen.title.format(count), chosen.metric))
+    say_open(written)
 
 
 def say_open(page: Path) -> None:
@@ -133,8 +138,8 @@ def evaluate(
     test, model = load(data, "test").first(images), load_prior(prior, preset)
     usual = own_methods(model)
     asked = [method_from_text(text, model, STEPS) for text in policy or ()]
-    known = {(method.name, method.steps) for method in usual}
-    extra = [method for method in asked if (method.name, method.steps) not in known]
+    known = {method.name for method in usual}
+    extra = [method for method in asked if method.name not in known]
     ensure_writable(folder)
     with progress_bar() as progress:
         results = evaluate_prior(model, test, range(seeds), methods=usual, extra=extra, progress=progress)

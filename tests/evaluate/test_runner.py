@@ -1,0 +1,194 @@
+"""Experiments under way: stopped, killed, sharded, by several processes; the end is that of an undisturbed run."""
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from sensewise.errors import ConfigError, DataError
+from sensewise.evaluate.experiment import Experiment, Experiments, Setup
+from sensewise.evaluate.journal import Journal
+from sensewise.evaluate.method import Method
+from sensewise.evaluate.results import Results
+from sensewise.evaluate.runner import merge_shards, run_experiment, run_together
+from sensewise.evaluate.task import pixel_task
+from sensewise.policies.greedy import Greedy
+from sensewise.policies.simple import Random
+
+KILLS = [pytest.param(2, id="2 kills"), pytest.param(25, id="25 kills", marks=pytest.mark.slow)]
+SCRIPT = """
+import sys
+from pathlib import Path
+sys.path.insert(0, {tests!r})
+from conftest import make_absorbing
+from sensewise.data.mnist import bundled_mnist
+from sensewise.evaluate.experiment import Experiment
+from sensewise.evaluate.method import Method
+from sensewise.evaluate.results import Results
+from sensewise.evaluate.runner import run_experiment
+from sensewise.evaluate.task import pixel_task
+from sensewise.policies.greedy import Greedy
+from sensewise.policies.simple import Random
+from sensewise.policies.starts import RandomProbe
+
+prior = make_absorbing(shape=(1, 32, 32))
+task = pixel_task(bundled_mnist(16), prior, ("errors",))
+methods = [Method("random", Random()), Method("probe-greedy", Greedy(prior), 4, start=RandomProbe())]
+
+def run(setup):
+    return Results("tiny", setup.preset, "mnist", setup.evaluate(task, methods, (0.05, 0.1)))
+
+run_experiment(Experiment("tiny", run), "cpu", range({seeds}), Path({folder!r}))
+"""
+
+
+def visible(folder):
+    return sorted(path.name for path in folder.iterdir() if not path.name.endswith(".lock"))
+
+
+@pytest.fixture
+def experiment(tiny_digits, absorbing):
+    task = pixel_task(tiny_digits.first(8), absorbing, ("errors", "exact"))
+    methods = [Method("random", Random()), Method("label-greedy", Greedy(absorbing), 2)]
+
+    def run(setup):
+        return Results("tiny", setup.preset, "tiny", setup.evaluate(task, methods, (0.25, 0.5)))
+
+    return Experiment("tiny", run)
+
+
+def test_merged_shards_give_the_rows_of_one_run(experiment, tmp_path):
+    whole, parts = run_experiment(experiment, "cpu", range(3), tmp_path / "whole"), tmp_path / "parts"
+    for i in range(3):
+        assert run_experiment(experiment, "cpu", range(3), parts, shard=(i, 3)) is None
+    assert not (parts / "tiny.json").exists()
+    assert merge_shards(experiment, "cpu", range(3), parts).rows == whole.rows
+    assert visible(parts) == ["tiny.json"]
+
+
+def test_a_shard_that_was_lost_is_measured_when_merging(experiment, tmp_path):
+    whole = run_experiment(experiment, "cpu", range(3), tmp_path / "whole")
+    run_experiment(experiment, "cpu", range(3), tmp_path, shard=(1, 3))
+    assert merge_shards(experiment, "cpu", range(3), tmp_path).rows == whole.rows
+
+
+def test_a_stopped_experiment_goes_on(experiment, tmp_path, monkeypatch):
+    whole, asked, recall = run_experiment(experiment, "cpu", range(3), tmp_path / "whole"), [], Journal.recall
+
+    def stop_at_fifth(self, key, measure):
+        asked.append(key)
+        if len(asked) == 5:
+            raise KeyboardInterrupt
+        return recall(self, key, measure)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "recall", stop_at_fifth)
+        with pytest.raises(KeyboardInterrupt):
+            run_experiment(experiment, "cpu", range(3), tmp_path)
+    assert not (tmp_path / "tiny.json").exists()
+    assert len((tmp_path / "tiny.partial.jsonl").read_text().splitlines()) == 5  # the origin and four measurements
+    assert run_experiment(experiment, "cpu", range(3), tmp_path).rows == whole.rows
+    assert visible(tmp_path) == ["tiny.json", "whole"]
+
+
+def test_another_preset_does_not_go_on_with_a_journal(experiment, tmp_path, monkeypatch):
+    asked, written = [], Journal.__init__
+
+    def watch(self, path=None, origin=None, shard=(0, 1)):
+        asked.append(dict(origin))
+        written(self, path, origin, shard)
+
+    monkeypatch.setattr(Journal, "__init__", watch)
+    for preset in ("cpu", "paper"):
+        run_experiment(experiment, preset, range(1), tmp_path)
+    assert asked[0] != asked[1]
+    assert asked[0]["code"] == asked[1]["code"]
+
+
+def test_merging_nothing(experiment, tmp_path):
+    with pytest.raises(DataError, match="no shard of tiny"):
+        merge_shards(experiment, "cpu", range(3), tmp_path)
+
+
+def test_two_processes_evaluate_as_one(experiment, tmp_path):
+    whole = run_experiment(experiment, "cpu", range(3), tmp_path / "one")
+    barrier, found = threading.Barrier(2), {}
+
+    def work(rank):
+        options = {"rank": rank, "world_size": 2, "barrier": barrier.wait}
+        found[rank] = run_together(experiment, "cpu", range(3), tmp_path / "two", **options)
+
+    workers = [threading.Thread(target=work, args=(rank,)) for rank in range(2)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(120)
+    assert found[1] is None
+    assert found[0].rows == whole.rows
+    assert visible(tmp_path / "two") == ["tiny.json"]
+
+
+def test_seconds_of_earlier_sittings_count(experiment, tmp_path):
+    def slow(setup):
+        setup.journal.recall("slow", lambda: time.sleep(0.2) or {"x": 1.0})
+        if setup.seeds == range(1):
+            raise KeyboardInterrupt
+        return experiment.run(setup)
+
+    with pytest.raises(KeyboardInterrupt):
+        run_experiment(Experiment("tiny", slow), "cpu", range(1), tmp_path)
+    assert run_experiment(Experiment("tiny", slow), "cpu", range(2), tmp_path).seconds >= 0.2
+
+
+@pytest.mark.parametrize("kills", KILLS)
+def test_an_experiment_that_is_killed_ends_as_one_that_was_not(kills, tmp_path):
+    draw = random.Random(kills)
+
+    def command(name):
+        tests = str(Path(__file__).parents[1])
+        return [sys.executable, "-c", SCRIPT.format(tests=tests, seeds=4 * kills, folder=str(tmp_path / name))]
+
+    subprocess.run(command("whole"), check=True, capture_output=True)
+    watched, killed = tmp_path / "killed" / "tiny.partial.jsonl", 0
+    for _ in range(kills):
+        before = watched.stat().st_mtime_ns if watched.exists() else None
+        with subprocess.Popen(command("killed"), stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+            deadline = time.monotonic() + 120
+            while process.poll() is None and time.monotonic() < deadline:
+                if watched.exists() and watched.stat().st_mtime_ns != before:
+                    time.sleep(draw.uniform(0, 0.2))
+                    break
+                time.sleep(0.002)
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            killed += process.returncode == -signal.SIGKILL
+    assert killed >= 1
+    finished = subprocess.run(command("killed"), capture_output=True, text=True, check=False)
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    whole, other = (json.loads((tmp_path / name / "tiny.json").read_text())["rows"] for name in ("whole", "killed"))
+    assert whole == other
+    assert visible(tmp_path / "killed") == ["tiny.json"]
+
+
+def test_experiments_are_found_by_name(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "own_tables").mkdir()
+    (tmp_path / "own_tables" / "my_table.py").write_text(
+        "from sensewise.evaluate.experiment import Experiment\nEXPERIMENT = Experiment('my-table', print)\n"
+    )
+    found = Experiments("own_tables", ["my-table"])
+    assert found["my-table"].name == "my-table"
+    assert list(found) == ["my-table"]
+    with pytest.raises(ConfigError, match="choose one of my-table"):
+        found.find("yours")
+    assert "yours" not in found
+
+
+def test_a_setup_keeps_nothing_by_default():
+    assert Setup().journal.path is None

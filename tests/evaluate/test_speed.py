@@ -1,0 +1,62 @@
+"""The benchmark's arithmetic, on priors that answer at once; its times are never judged here."""
+
+import time
+
+import numpy as np
+import pytest
+
+from conftest import make_absorbing
+from sensewise.data.mnist import bundled_mnist
+from sensewise.evaluate import speed
+
+
+@pytest.fixture(scope="module")
+def scenes():
+    return bundled_mnist(512)
+
+
+def test_the_median_time_of_each_job():
+    short, long = speed.seconds(lambda: time.sleep(0.001), lambda: time.sleep(0.02), repeats=3)
+    assert 0.001 <= short < long
+    assert long >= 0.02
+
+
+@pytest.mark.parametrize("power", [0.5, 1, 2])
+def test_exponent(power):
+    sizes = np.array([32, 64, 128, 256])
+    assert speed.exponent(sizes, 3e-4 * sizes**power) == pytest.approx(power)
+
+
+@pytest.mark.parametrize("measure", [speed.latency, speed.gemm_fraction, speed.overhead])
+def test_every_row_measures_something(measure, quick, scenes, monkeypatch):
+    monkeypatch.setattr(speed, "STEPS", 2)
+    found = measure(quick, scenes)
+    assert found.value > 0
+    assert found.as_json()["row"] == found.name
+
+
+def test_sampling_costs_many_passes(monkeypatch, scenes):
+    """16 samples of 16 rounds are 256 passes for each one of ours."""
+    prior, passes = make_absorbing(shape=(1, 32, 32)), []
+    predict = prior.predict
+
+    def counted(y, label, t):
+        passes.append(len(y))
+        return predict(y, label, t)
+
+    monkeypatch.setattr(prior, "predict", counted)
+    monkeypatch.setattr(speed, "STEPS", 2)
+    found = speed.acquire_vs_sampling(prior, scenes, images=2)
+    assert found.details["errors_ours"] > 0
+    ours = 2 * (2 + 1)  # two steps and the reconstruction
+    sampling, timed = 2 * (2 * 256 + 1), 2 * 2 * 8  # then ours again: once to warm up, seven times to measure
+    assert sum(passes) == ours + sampling + timed
+
+
+def test_the_exported_prior_agrees(quick, scenes):
+    pytest.importorskip("onnxruntime")
+    from sensewise.apps.onnx import export_onnx
+
+    found = speed.onnx(quick, scenes, export_onnx)
+    assert found.value > 0
+    assert found.details["largest_difference"] < 1e-4
