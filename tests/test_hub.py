@@ -17,7 +17,6 @@ from sensewise.networks.decoders import MaskDesigner
 from sensewise.networks.loupe import Loupe, LoupeRows
 from sensewise.networks.recon import ComplexUNet
 from sensewise.networks.rows import RowPolicyNetwork, RowValueNetwork
-from sensewise.policies.planned import RowPlan
 from sensewise.priors.absorbing import AbsorbingPrior
 
 MODEL = {

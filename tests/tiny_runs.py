@@ -66,7 +66,7 @@ def training(folder: Path, name: str, *options: str) -> list[str]:
     run = folder / name
     given = ["--data", folder / "data", "--preset", folder / "own.toml", "--out", run]
     resume = ["--resume"] if (run / "config.json").exists() else []
-    return [sys.executable, "-m", "sensewise.cli", "train", "prior", *map(str, given), *resume, *options]
+    return [sys.executable, "-m", "sensewise", "train", "prior", *map(str, given), *resume, *options]
 
 
 def experiment(folder: Path, seeds: int, devices: int = 1) -> str:

@@ -100,7 +100,9 @@ def designer_straight_through(device="cpu"):
 
 
 def loupe(device="cpu"):
-    return LoupeRecipe(LoupeSettings((0.25,), 4, (8, 8), (1, 1), FIT), images(device=device), images(device=device), 0.25)
+    return LoupeRecipe(
+        LoupeSettings((0.25,), 4, (8, 8), (1, 1), FIT), images(device=device), images(device=device), 0.25
+    )
 
 
 def loupe_rows(device="cpu"):

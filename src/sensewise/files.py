@@ -9,9 +9,10 @@ import hashlib
 import importlib
 import json
 import os
+import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePath
 from typing import Any, TypeVar, overload
@@ -50,6 +51,43 @@ def atomic(path: Path) -> Iterator[Path]:
         raise OutputError(f"cannot write {path}: {error.strerror or error}; nothing was changed") from error
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def whole_folder(folder: Path, names: Collection[str]) -> Iterator[Path]:
+    """A temporary folder beside `folder` that takes its place when the block ends well: all files, or none.
+
+    Args:
+        names: of files that may go when the folder is replaced; a folder with any other is refused.
+    """
+    target = folder.resolve()
+    try:
+        if target.exists() and (target == Path.cwd() or not _holds_only(target, names)):
+            raise OutputError(f"{folder} holds files that would be lost: choose another folder with --out")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
+    except OutputError:
+        raise
+    except OSError as error:
+        raise OutputError(f"cannot write {folder}: {error.strerror}; choose another folder") from error
+    new, old = temporary / "new", temporary / "old"
+    try:
+        new.mkdir()
+        yield new
+        if target.exists():
+            target.rename(old)
+        new.rename(target)
+    finally:
+        if old.exists() and not target.exists():
+            old.rename(target)
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _holds_only(folder: Path, names: Collection[str]) -> bool:
+    """Whether a folder and those in it hold only files of these names."""
+    if not folder.is_dir():
+        return False
+    return all(path.name in names if path.is_file() else _holds_only(path, names) for path in folder.iterdir())
 
 
 def _umask() -> int:

@@ -21,7 +21,16 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from sensewise.errors import BudgetError, CheckpointError, SensewiseError
-from sensewise.files import atomic, fingerprint, read_json, read_tensors, sha256_of, write_json, write_tensors, write_text
+from sensewise.files import (
+    atomic,
+    fingerprint,
+    read_json,
+    read_tensors,
+    sha256_of,
+    write_json,
+    write_tensors,
+    write_text,
+)
 from sensewise.networks import PRIOR_NETWORKS
 from sensewise.networks.decoders import MaskDesigner
 from sensewise.networks.loupe import Loupe, LoupeRows
@@ -274,9 +283,7 @@ def load_designer(name: str | Path, prior: Prior, preset: str | Path = SHIPPED) 
     return designer
 
 
-def load_loupe(
-    name: str | Path, shape: tuple[int, int, int], budget: float, preset: str | Path = SHIPPED
-) -> Loupe:
+def load_loupe(name: str | Path, shape: tuple[int, int, int], budget: float, preset: str | Path = SHIPPED) -> Loupe:
     """A trained LOUPE for images of `shape` and one budget: a bundled name, or a run folder."""
     loupe, _ = load(name, "loupe", preset)
     assert isinstance(loupe, Loupe)

@@ -41,7 +41,8 @@ def keep_rows(kspace: Tensor, mask: Tensor) -> Tensor:
         raise BudgetError(
             f"a mask of rows is bool with shape {tuple(kspace.shape[:2])}, got {mask.dtype} with {tuple(mask.shape)}"
         )
-    return torch.where(mask.unsqueeze(-1), kspace, torch.zeros((), dtype=kspace.dtype, device=kspace.device))  # (B, H, W)
+    nothing = torch.zeros((), dtype=kspace.dtype, device=kspace.device)
+    return torch.where(mask.unsqueeze(-1), kspace, nothing)  # (B, H, W)
 
 
 def relaxed_rows(kspace: Tensor, weights: Tensor) -> Tensor:

@@ -109,8 +109,8 @@ class Categorical(Prediction):
 class Mixture(Prediction):
     r"""A mixture of logistic distributions over ordered levels $v_k = (k - 1) / (N - 1)$.
 
-    Level k has the mass between the middles to its neighbours, $F(v_k + \tfrac{\delta}{2}) - F(v_k - \tfrac{\delta}{2})$
-    with $\delta = 1 / (N - 1)$; the outermost levels take what lies beyond them. Mean and variance are those of the
+    Level k has the mass between the middles to its neighbours, $F(v_k + \delta / 2) - F(v_k - \delta / 2)$ with
+    $\delta = 1 / (N - 1)$; the outermost levels take what lies beyond them. Mean and variance are those of the
     levels' continuous mixture, in closed form; entropy, mode and samples go over the levels, a few at a time.
     Salimans et al., "PixelCNN++", 2017.
 

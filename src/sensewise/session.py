@@ -103,7 +103,9 @@ class Session:
         channels, states = self.shape[0], self.prior.num_states
         wanted = (count,) if channels == 1 else (count, channels)
         if tuple(read.shape) not in {wanted, (count, channels)}:
-            raise SessionError(f"ask named {count} pixels: tell needs readings of shape {wanted}, got {tuple(read.shape)}")
+            raise SessionError(
+                f"ask named {count} pixels: tell needs readings of shape {wanted}, got {tuple(read.shape)}"
+            )
         if read.dtype.kind in "bc":
             raise SessionError(f"readings must be tokens 1..{states} or intensities in [0, 1], got {read.dtype}")
         low, high = read.min().item(), read.max().item()

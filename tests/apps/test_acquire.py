@@ -15,10 +15,11 @@ from PIL import Image
 
 from conftest import fresh, random_tokens
 from sensewise import hub
-from sensewise.apps.acquire import FILES, Settings, acquire_source, whole_folder
+from sensewise.apps.acquire import FILES, Settings, acquire_source
 from sensewise.data import bundled_cifar10, bundled_mnist
 from sensewise.data.prepare import write_volume
 from sensewise.errors import BudgetError, CheckpointError, ConfigError, DataError, OutputError
+from sensewise.files import whole_folder
 from sensewise.kspace import to_kspace
 from sensewise.policies.planned import RowPlan
 
@@ -285,14 +286,14 @@ def test_a_mask_file_is_measured_as_it_is_or_refused(toy, rows, fits):
 
 def test_a_folder_is_replaced_whole(tmp_path):
     out = tmp_path / "out"
-    with whole_folder(out) as temporary:
+    with whole_folder(out, FILES) as temporary:
         (temporary / "mask.png").write_text("first")
         (temporary / "samples.png").write_text("first")
-    with whole_folder(out) as temporary:
+    with whole_folder(out, FILES) as temporary:
         (temporary / "mask.png").write_text("second")
         assert files(out) == {out / "mask.png": b"first", out / "samples.png": b"first"}
     assert files(tmp_path) == {out / "mask.png": b"second"}
-    with suppress(ValueError), whole_folder(out) as temporary:
+    with suppress(ValueError), whole_folder(out, FILES) as temporary:
         (temporary / "mask.png").write_text("third")
         raise ValueError("broken")
     assert files(tmp_path) == {out / "mask.png": b"second"}
@@ -304,10 +305,10 @@ def test_a_folder_with_other_files_is_left_alone(tmp_path, monkeypatch):
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub/mask.png").write_text("an acquisition")
     for folder in (tmp_path, tmp_path / "thesis.tex"):
-        with pytest.raises(OutputError, match="choose another folder with --out"), whole_folder(folder):
+        with pytest.raises(OutputError, match="choose another folder with --out"), whole_folder(folder, FILES):
             pass
     monkeypatch.chdir(tmp_path / "sub")
-    with pytest.raises(OutputError, match="choose another folder"), whole_folder(tmp_path / "sub"):
+    with pytest.raises(OutputError, match="choose another folder"), whole_folder(tmp_path / "sub", FILES):
         pass
     assert (tmp_path / "thesis.tex").read_text() == "years of work"
 
@@ -315,10 +316,11 @@ def test_a_folder_with_other_files_is_left_alone(tmp_path, monkeypatch):
 KILLED = """
 import sys, time
 from pathlib import Path
-from sensewise.apps.acquire import whole_folder
+from sensewise.apps.acquire import FILES
+from sensewise.files import whole_folder
 print("ready", flush=True)
 for number in range(10_000):
-    with whole_folder(Path(sys.argv[1])) as temporary:
+    with whole_folder(Path(sys.argv[1]), FILES) as temporary:
         for name in ("mask.npy", "mask.png", "steps.png", "acquisition.json"):
             (temporary / name).write_text(str(number))
 """

@@ -1,4 +1,5 @@
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -112,6 +113,19 @@ def test_demo_of_photographs(sensewise, tmp_path):
         30.87,
     }
     assert "What to measure on cifar10" in (tmp_path / "runs/demo/report.html").read_text()
+
+
+def test_demo_of_the_bundled_knee(sensewise, tmp_path):
+    code, out, err = sensewise("demo", "--dataset", "knee", "--images", 1)
+    assert code == 0
+    assert "judged by U-Net B" in out
+    assert "none of them has seen a knee" in err
+    results = json.loads((tmp_path / "runs/demo/results.json").read_text())
+    assert {"static-search", "sequential-value", "acs-variable-density"} <= {row["method"] for row in results["rows"]}
+    assert "What to measure on knee" in (tmp_path / "runs/demo/report.html").read_text()
+    code, _, err = sensewise("demo", "--dataset", "knee", "--images", 5)
+    assert code == 2
+    assert "holds 1 to 4 knee slices" in err
 
 
 def damage_truncated(run):
@@ -242,6 +256,17 @@ def test_shards_are_merged(sensewise, tmp_path, own_experiment):
     whole = json.loads((tmp_path / "results/own.json").read_text())["rows"]
     sensewise("run", "own_table:OWN", "--seeds", 2, "--results", "alone")
     assert json.loads((tmp_path / "alone/own.json").read_text())["rows"] == whole
+
+
+def test_two_processes_write_the_same_rows_as_one(tmp_path, own_experiment):
+    command = [sys.executable, "-m", "sensewise", "run", "own_table:OWN", "--seeds", "2", "--results"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    for options in (["one"], ["two", "--devices", "2"]):
+        done = subprocess.run([*command, *options], cwd=tmp_path, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout == f"{options[0]}/own.json: 2 rows\n"
+    one, two = (json.loads((tmp_path / name / "own.json").read_text())["rows"] for name in ("one", "two"))
+    assert one == two
 
 
 def test_fetch(sensewise, monkeypatch):

@@ -91,6 +91,8 @@ def test_pictures_of_a_folder_are_regular_files(tmp_path):
     for name in ("b.PNG", "a.jpg", "notes.txt", "inner/c.gif"):
         (tmp_path / name).write_bytes(b"")
     os.mkfifo(tmp_path / "pipe.png")  # reading it would wait for ever
+    with pytest.raises(DataError, match=r"pipe\.png is not a file"):
+        read_picture(tmp_path / "pipe.png", (1, 24, 24))
     assert [path.name for path in find_pictures(tmp_path)] == ["a.jpg", "b.PNG"]
     assert [path.name for path in find_pictures(tmp_path, "**/*")] == ["a.jpg", "b.PNG", "c.gif"]
 

@@ -82,7 +82,9 @@ def test_a_damaged_line_is_measured_again_and_the_others_are_kept(tmp_path, old,
     assert meter.readings == 1
 
 
-@pytest.mark.parametrize("content", [b"", b"\n", b"null\n", b"[1]\n", b'{"origin": {"commit": "abc"}}\n', b"\xff\xfe\n"])
+@pytest.mark.parametrize(
+    "content", [b"", b"\n", b"null\n", b"[1]\n", b'{"origin": {"commit": "abc"}}\n', b"\xff\xfe\n"]
+)
 def test_a_file_that_is_not_a_journal_is_started_anew(tmp_path, content):
     (tmp_path / "j.jsonl").write_bytes(content)
     meter = Meter()

@@ -50,7 +50,11 @@ def test_policies_of_ones_own(own, quick):
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [("spiral", "choose one of greedy"), ("own_policies:NUMBER", "neither a Policy"), ("own_policies:Nothing", "Nothing")],
+    [
+        ("spiral", "choose one of greedy"),
+        ("own_policies:NUMBER", "neither a Policy"),
+        ("own_policies:Nothing", "Nothing"),
+    ],
 )
 def test_policies_that_there_are_not(own, quick, text, words):
     with pytest.raises(ConfigError, match=words):

@@ -1,4 +1,4 @@
-"""A sensor of one's own: a depth camera that reads one line of the image at a time, and how a prior looks through it."""
+"""A sensor of one's own: a depth camera that reads one line of the image at a time; and the view of a prior on it."""
 
 import torch
 from torch import Tensor

@@ -1,7 +1,9 @@
+import pytest
 import torch
 
 import zoo
 from conftest import random_kspace
+from sensewise.errors import BudgetError
 from sensewise.kspace import acs_rows, keep_rows, magnitude
 from sensewise.loop import acquire
 from sensewise.metrics import nmse
@@ -74,6 +76,12 @@ def test_value_policy_with_the_static_mask_keeps_it_where_nothing_helps():
     first = taken.step[0]
     assert first[[1, 15]].tolist() == [0, 0]
     assert first[[3, 12]].tolist() == [1, 2]
+
+
+def test_static_masks_are_for_their_budgets():
+    policy = zoo.ROW_POLICIES["value-rollout"](torch.device("cpu"))
+    with pytest.raises(BudgetError, match="for 8 rows, not for 10"):
+        acquire(policy, RowSensor(slices()), 10, start=CentralBlock(ACS))
 
 
 def test_values_see_the_budget_as_a_fraction():

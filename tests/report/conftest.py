@@ -13,7 +13,12 @@ METHODS = {
     ("probe-greedy", 1): (40.0, 26.1),
     ("label-greedy", 16): (22.9, 5.63),
 }
-OURS = {"random": (53.0, 39.0), "variable-density": (40.0, 27.0), "probe-greedy": (31.0, 19.0), "label-greedy": (13.0, 1.5)}
+OURS = {
+    "random": (53.0, 39.0),
+    "variable-density": (40.0, 27.0),
+    "probe-greedy": (31.0, 19.0),
+    "label-greedy": (13.0, 1.5),
+}
 
 
 def make_row(**columns):
@@ -74,13 +79,7 @@ def rows():
 
 
 @pytest.fixture
-def recording():
-    return make_recording()
-
-
-@pytest.fixture
 def recorded():
-    """The same with a choice of levels and channels."""
     return make_recording
 
 

@@ -28,14 +28,15 @@ def test_every_form_shows_methods_budgets_and_the_papers_values(rows, console):
 def test_lines_are_in_the_order_of_the_rows_and_columns_in_that_of_the_budgets(rows):
     made = table([*rows[::-1]], "", "errors")
     assert made.head == ["s = 0.05", "s = 0.1"]
-    assert [name for name, _ in made.lines][0] == "label-greedy, 16 steps"
+    assert made.lines[0][0] == "label-greedy, 16 steps"
     assert [name for name, _ in table(rows, "", "errors", lines=["random", "nobody"]).lines] == ["random"]
 
 
 def test_the_best_of_each_budget_stands_out(rows):
     made = table(rows, "", "errors")
-    best = {(name, head) for name, cells in made.lines for head, cell in zip(made.head, cells, strict=True) if cell.best}
-    assert best == {("label-greedy, 16 steps", "s = 0.05"), ("label-greedy, 16 steps", "s = 0.1")}
+    best = {name: [cell.best for cell in cells] for name, cells in made.lines}
+    assert best.pop("label-greedy, 16 steps") == [True, True]
+    assert not any(any(line) for line in best.values())
     assert made.html().count('class="best"') == 2
     assert made.markdown().count("**") == 4
     assert table(rows, "", "errors", mark_best=False).markdown().count("**") == 0
@@ -47,7 +48,7 @@ def test_missing_cells_are_dashes(row):
 
 
 def test_two_rows_for_one_cell_are_refused(row):
-    with pytest.raises(DataError, match="random, s = 0.1"):
+    with pytest.raises(DataError, match=r"random, s = 0\.1"):
         table([row(), row(prior="on-policy")], "", "errors")
 
 

@@ -1,15 +1,15 @@
 import pytest
 import torch
 
-from conftest import make_absorbing, random_tokens, seeded
-from sensewise.curriculum import Curriculum, PriorObjective, Rollouts, random_masks
+from conftest import make_absorbing, make_context, random_tokens, seeded
+from sensewise import predictions
 from sensewise.errors import ConfigError
-from sensewise.information import entropy, per_pixel
-from sensewise.masks import lowest
-from sensewise.policies import Greedy, spread_variance
-from sensewise.priors import UNKNOWN
-from sensewise.sensors import Side
-from sensewise.tokens import MASK, observe
+from sensewise.information import per_pixel
+from sensewise.policies.choose import SPREAD_VARIANCE, TopK
+from sensewise.policies.greedy import Greedy
+from sensewise.tokens import MASK, UNKNOWN, observe
+from sensewise.train.curriculum import SPREAD_REACH, Curriculum, Rollouts, random_masks
+from sensewise.train.prior import PriorObjective
 
 GREEDY = Curriculum(on_policy=1.0, min_steps=2, max_steps=6, max_budget=0.5, probe=0.5)
 
@@ -18,8 +18,7 @@ SPREAD = Curriculum(on_policy=1.0, min_steps=2, max_steps=6, max_budget=0.5, pro
 
 
 def fresh_rollouts(batch=40, curriculum=GREEDY):
-    policy = spread_variance(make_absorbing()) if curriculum.spread else None
-    rollouts = Rollouts(batch, 64, curriculum, policy)
+    rollouts = Rollouts(batch, (8, 8), curriculum)
     rollouts.restart_finished(torch.arange(batch), seeded())
     return rollouts
 
@@ -65,18 +64,19 @@ def test_only_finished_trajectories_are_replaced():
 
 
 def test_spread_trajectories_pick_as_the_policy_does():
-    """Half of them take what `SpreadGreedy` takes, the others the highest scores."""
+    """Half of them take what spread variance-greedy takes, the others the highest scores."""
     rollouts, prior = fresh_rollouts(curriculum=SPREAD), make_absorbing()
     assert 0.2 < rollouts.spread.float().mean() < 0.8
     x = random_tokens((40, 1, 8, 8))
-    y, side = observe(x, rollouts.mask), Side(label=torch.full((40,), UNKNOWN))
-    before, policy, plain = rollouts.mask.clone(), spread_variance(prior), Greedy(prior, "variance")
+    y, context = observe(x, rollouts.mask), make_context(label=torch.full((40,), UNKNOWN))
+    before, plain = rollouts.mask.clone(), Greedy(prior, predictions.variance)
+    around = Greedy(prior, predictions.variance, reach=SPREAD_REACH)
     expected = []
-    for chooser in (plain, policy):
-        scores = chooser.scores(y, before, side).masked_fill(before, -torch.inf)
-        rows = [chooser.choose(scores[i : i + 1], int(n)) for i, n in enumerate(rollouts.per_step)]
+    for policy, choose in ((plain, TopK()), (around, SPREAD_VARIANCE)):
+        scores = policy.scores(y, before, context).masked_fill(before, -torch.inf)
+        rows = [choose(scores[i : i + 1], int(n), context) for i, n in enumerate(rollouts.per_step)]
         expected.append(torch.cat(rows))
-    rollouts.advance(plain.scores(y, before, side))
+    rollouts.advance(plain.scores(y, before, context))
     new = rollouts.mask & ~before
     assert torch.equal(new, torch.where(rollouts.spread[:, None], expected[1], expected[0]))
     assert not torch.equal(expected[0], expected[1])
@@ -89,19 +89,13 @@ def test_spreading_needs_the_variance():
 
 def test_state_round_trip():
     one = fresh_rollouts(curriculum=SPREAD)
-    two = Rollouts(40, 64, SPREAD, one.policy)
+    two = Rollouts(40, (8, 8), SPREAD)
     two.load_state({name: tensor.clone() for name, tensor in one.state().items()})
     scores = torch.rand(40, 64, generator=seeded(3))
     for rollouts in (one, two):
         rollouts.advance(scores)
         rollouts.restart_finished(torch.arange(40), seeded(4))
     assert all(torch.equal(one.state()[name], two.state()[name]) for name in one.state())
-
-
-def test_lowest():
-    values = torch.tensor([[3.0, 1.0, 2.0], [torch.inf, 5.0, torch.inf]])
-    assert lowest(values, torch.tensor([2, 2])).tolist() == [[False, True, True], [False, True, False]]
-    assert not lowest(values, torch.tensor([0, 0])).any()
 
 
 @pytest.mark.parametrize(("power", "mean"), [(1.0, 1 / 2), (3.0, 1 / 4), (0.0, 0.63)])
@@ -142,7 +136,7 @@ def test_trajectories_follow_the_priors_own_entropy(tiny_digits, monkeypatch):
     chosen = Curriculum(on_policy=1.0, min_steps=6, max_steps=6, max_budget=0.5, probe=0.0)
     (first, label), (second, _) = observed(tiny_digits, monkeypatch, chosen, steps=2)
     assert (first == MASK).all()
-    scores = per_pixel(entropy(make_absorbing()(first, label)))  # (B, K)
+    scores = per_pixel(make_absorbing()(first, label).entropy())  # (B, K)
     new = (second != MASK).flatten(1)
     assert (new.sum(1) >= 1).all()
     assert (scores.masked_fill(~new, 9).amin(1) >= scores.masked_fill(new, -9).amax(1)).all()

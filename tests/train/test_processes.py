@@ -1,4 +1,4 @@
-"""Two processes on gloo do what one does."""
+"""Two processes on gloo do what one does: for everything that is trained, fitted or searched."""
 
 import json
 import os
@@ -11,12 +11,28 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 from safetensors.numpy import load_file
 
 from sensewise.errors import ConfigError
-from sensewise.processes import launch
-from sensewise.training import Objective
-from tiny_runs import ENVIRONMENT, experiment, prepare_training, training
+from sensewise.train.processes import Execution, Team, launch
+from tiny_runs import ENVIRONMENT, prepare_training, training
+from tiny_trainings import RECIPES
+
+TESTS = Path(__file__).parent.parent
+EVERYTHING = f"""
+import sys
+from pathlib import Path
+sys.path.insert(0, {str(TESTS)!r})
+import torch
+from rich.console import Console
+from sensewise.train.processes import Execution
+from tiny_trainings import RECIPES
+
+torch.set_num_threads(1)
+for name, recipe in RECIPES.items():
+    assert recipe().train(Path(sys.argv[1]) / name, Execution(devices=2, device="cpu", console=Console(quiet=True)))
+"""
 
 
 def finish(command, code=0):
@@ -25,20 +41,36 @@ def finish(command, code=0):
     return " ".join((done.stdout + done.stderr).split())
 
 
-def test_two_processes_at_half_the_batch_train_as_one(tmp_path):
-    prepare_training(tmp_path, steps=20)
-    finish(training(tmp_path, "one"))
-    told = finish(training(tmp_path, "two", "--devices", "2", "--strategy", "ddp"))
-    assert told.count("two: complete") == 1
-    one, two = (load_file(tmp_path / name / "checkpoint.safetensors") for name in ("one", "two"))
-    assert one.keys() == two.keys()
-    for name in one:
-        np.testing.assert_allclose(two[name], one[name], atol=1e-5, rtol=0, err_msg=name)
-    files, others = ({path.name for path in (tmp_path / name).iterdir()} for name in ("one", "two"))
-    assert files == others
-    log = (tmp_path / "two" / "log.jsonl").read_text().splitlines()
-    assert len(log) == 1
-    assert (tmp_path / "two" / "config.json").read_text().count("steps") >= 1
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory):
+    """Folders with a run of every recipe: by one process, and by two."""
+    one, two = tmp_path_factory.mktemp("one"), tmp_path_factory.mktemp("two")
+    for name, recipe in RECIPES.items():
+        assert recipe().train(one / name, Execution(console=Console(quiet=True)))
+    script = two / "everything.py"  # a file: Fabric starts the second process from it
+    script.write_text(EVERYTHING)
+    finish([sys.executable, str(script), str(two)])
+    return one, two
+
+
+def numbers(folder):
+    lines = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+    return [{name: value for name, value in line.items() if name not in ("seconds", "loss")} for line in lines]
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_two_processes_do_what_one_does(pairs, name):
+    one, two = (folder / name for folder in pairs)
+    assert {path.name for path in one.iterdir()} == {path.name for path in two.iterdir()}
+    alone, shared = (load_file(folder / "checkpoint.safetensors") for folder in (one, two))
+    assert alone.keys() == shared.keys()
+    for key in alone.keys() - {"losses"}:  # the first process's share of the batch
+        np.testing.assert_allclose(shared[key], alone[key], atol=2e-5, rtol=1e-4, err_msg=key)
+    for file in ("mask.npy", "order.npy"):
+        if (one / file).exists():
+            assert (one / file).read_bytes() == (two / file).read_bytes()
+    for before, after in zip(numbers(one), numbers(two), strict=True):
+        assert after == pytest.approx(before, rel=1e-3, abs=1e-4)
 
 
 def child_of(pid):
@@ -74,19 +106,10 @@ def test_a_killed_process_ends_the_run_and_it_goes_on(tmp_path):
     assert load_file(tmp_path / "run" / "checkpoint.safetensors")["optimizer.0.step"] == step + 1
 
 
-def test_two_processes_evaluate_as_one(tmp_path):
-    for devices in (1, 2):
-        script = tmp_path / f"on_{devices}.py"  # a file: Fabric starts the second process from it
-        script.write_text(experiment(tmp_path / str(devices), seeds=3, devices=devices))
-        finish([sys.executable, str(script)])
-    one, two = (json.loads((tmp_path / name / "tiny.json").read_text())["rows"] for name in ("1", "2"))
-    assert one == two
-    assert {path.name for path in (tmp_path / "2").iterdir()} == {"tiny.json"}
-
-
 def test_what_the_first_process_refuses_is_said_once(tmp_path):
     prepare_training(tmp_path, steps=2)
-    finish(training(tmp_path, "run"))
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.json").write_text("{}")
     command = [part for part in training(tmp_path, "run", "--devices", "2") if part != "--resume"]
     assert finish(command, code=2).count("holds a run already") == 1
 
@@ -100,22 +123,17 @@ def test_a_batch_that_cannot_be_shared(tmp_path):
     ("how", "what"),
     [
         ({"devices": 0}, "at least 1"),
-        ({"strategy": "fsdp"}, "needs GPUs"),
+        ({"strategy": "fsdp"}, "fits into one process"),
         ({"strategy": "horovod"}, "auto, ddp"),
         ({"precision": "8"}, "32-true, bf16-mixed"),
+        ({"device": "tpu"}, "auto, cpu, cuda, mps"),
+        ({"device": "cuda", "devices": 64}, "64 CUDA devices are needed"),
+        ({"device": "mps", "devices": 2}, "a single process"),
     ],
 )
 def test_impossible_ways_to_launch(how, what):
     with pytest.raises(ConfigError, match=what):
-        launch(how)
-
-
-class Halves(Objective):
-    def loss(self, model, step, generator):
-        raise NotImplementedError
-
-    def validate(self, model):
-        raise NotImplementedError
+        launch(**how)
 
 
 class TwoProcesses:
@@ -131,11 +149,29 @@ class TwoProcesses:
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_gather_undoes_share(rank):
-    batch = torch.arange(12.0).view(6, 2)
+@pytest.mark.parametrize("length", [6, 7])
+def test_gather_undoes_part(rank, length):
+    batch = torch.arange(2.0 * length).view(length, 2)
     other = torch.zeros_like(batch)
     other[1 - rank :: 2] = batch[1 - rank :: 2]
-    objective = Halves()
-    objective.fabric = TwoProcesses(rank, other)
-    assert torch.equal(objective.share(batch), batch[rank::2])
-    assert torch.equal(objective.gather(objective.share(batch)), batch)
+    team = Team(TwoProcesses(rank, other))
+    assert torch.equal(team.part(batch), batch[rank::2])
+    assert torch.equal(team.gather(team.part(batch), length), batch)
+    if length % 2:
+        with pytest.raises(ConfigError, match="cannot be shared evenly"):
+            team.share(batch)
+
+
+def test_a_team_of_one_needs_no_fabric():
+    team, batch = Team(), torch.arange(5)
+    assert (team.size, team.rank, team.first, team.device) == (1, 0, True, torch.device("cpu"))
+    assert team.share(batch) is batch
+    assert team.gather(batch, 5) is batch
+    assert team.any(True)
+    assert not team.any(False)
+    assert team.broadcast("as it was") == "as it was"
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_mixed_precision(name, tmp_path):
+    assert RECIPES[name]().train(tmp_path, Execution(precision="bf16-mixed", console=Console(quiet=True)))

@@ -1,12 +1,15 @@
+import json
 from itertools import pairwise
 
 import numpy as np
 import pytest
 import torch
 
+from sensewise.data.scenes import Scenes
 from sensewise.errors import BudgetError, CheckpointError, ConfigError
-from sensewise.mri.kspace import acs_rows, magnitude
-from sensewise.mri.search import MaskError, Search, SearchSettings, swapped, worth_order
+from sensewise.kspace import acs_rows, magnitude
+from sensewise.train.processes import Execution
+from sensewise.train.search import MaskError, Search, SearchRecipe, SearchSettings, swapped, worth_order
 
 ROWS, ACS = 16, 4
 
@@ -27,70 +30,82 @@ def kspace(count: int = 6) -> torch.Tensor:
     return k
 
 
-def search(folder, k: int = 8, **changes) -> Search:
+def recipe(k: int = 8, **changes) -> SearchRecipe:
     settings = SearchSettings(**{"draws": 2, "screen": 3, "drops": 3, "adds": 4, **changes})
-    return Search(ZeroFilling(), kspace(), k, ACS, settings, folder)
+    return SearchRecipe(settings, Scenes("toy", "train", kspace()), ACS, ZeroFilling(), k / ROWS)
 
 
-def test_it_finds_the_rows_that_matter_and_never_swaps_acs(tmp_path):
-    found = search(tmp_path)
-    assert found.run()
-    mask = found.state.tensor(ROWS)
+def search(**changes) -> Search:
+    return recipe(**changes).job(fresh=True)
+
+
+def run(found: Search) -> Search:
+    """All rounds, without a folder."""
+    while not found.settled():
+        found.advance(0)
+    return found
+
+
+def test_it_finds_the_rows_that_matter_and_never_swaps_acs():
+    found = run(search())
+    mask = found.mask
     assert mask.sum() == 8
     assert mask[acs_rows(ROWS, ACS)].all()
     assert set(mask.nonzero()[:, 0].tolist()) >= {0, 3, 12, 14}
-    for swap in found.state.swaps:
-        assert swap["after"] < swap["before"]
-        assert not acs_rows(ROWS, ACS)[int(swap["drop"])]
+    for swap in found.swaps:
+        assert swap.after < swap.before
+        assert not acs_rows(ROWS, ACS)[swap.drop]
 
 
-def test_one_round_accepts_every_swap_that_still_helps(tmp_path):
-    found = search(tmp_path)
-    found.begin(resume=False)
+def test_one_round_accepts_every_swap_that_still_helps():
+    found = search()
     useless = acs_rows(ROWS, ACS)
     useless[[1, 2, 4, 5]] = True
-    found.state.mask, found.state.nmse = useless.nonzero()[:, 0].tolist(), found.error(useless)
-    found.round()
-    swaps = found.state.swaps
-    assert len(swaps) > 1
-    assert all(before["after"] == after["before"] for before, after in pairwise(swaps))
-    assert found.state.nmse == found.error(found.state.tensor(ROWS))
-    assert len(found.state.mask) == 8
+    found.mask, found.nmse = useless, found.error(useless)
+    found.advance(0)
+    assert len(found.swaps) > 1
+    assert all(before.after == after.before for before, after in pairwise(found.swaps))
+    assert found.nmse == found.error(found.mask)
+    assert found.mask.sum() == 8
 
 
-def test_it_looks_further_before_it_gives_up(tmp_path):
-    found = search(tmp_path)
-    found.run()
-    assert found.state.failures == 2
-    assert len(found.state.tried) > 3 * 4
-    assert len({tuple(pair) for pair in found.state.tried}) == len(found.state.tried)
+def test_it_looks_further_before_it_gives_up():
+    found = run(search())
+    assert found.failures == 2
+    assert len(found.tried) > 3 * 4
+    assert len(set(found.tried)) == len(found.tried)
 
 
-def test_exported_files_agree(tmp_path):
-    found = search(tmp_path / "search-0.5")
-    found.run()
-    mask = np.load(tmp_path / "search-0.5" / "mask.npy")
-    assert np.loadtxt(tmp_path / "search-0.5" / "mask.txt", dtype=int).tolist() == np.flatnonzero(mask).tolist()
-    assert (tmp_path / "search-0.5" / "mask.png").stat().st_size > 1000
-    order = np.load(tmp_path / "search-0.5" / "order.npy")
+def test_exported_files_agree(tmp_path, console):
+    assert recipe().train(tmp_path, Execution(console=console))
+    mask = np.load(tmp_path / "mask.npy")
+    assert np.loadtxt(tmp_path / "mask.txt", dtype=int).tolist() == np.flatnonzero(mask).tolist()
+    order = np.load(tmp_path / "order.npy")
     assert sorted(order) == np.flatnonzero(mask).tolist()
     assert acs_rows(ROWS, ACS)[order[:ACS]].all()
+    trained = json.loads((tmp_path / "config.json").read_text())["trained"]
+    assert trained["complete"]
+    assert trained["validation"]["nmse"] <= trained["validation"]["start_nmse"]
 
 
-def test_a_stopped_search_goes_on_to_the_same_mask(tmp_path):
-    whole = search(tmp_path / "whole", seed=3)
-    whole.run()
-    assert not search(tmp_path / "parts", seed=3).run(max_minutes=0)
-    parts = search(tmp_path / "parts", seed=3)
-    assert parts.run(resume=True)
-    assert parts.state.mask == whole.state.mask
-    assert parts.state.swaps == whole.state.swaps
-    lines = (tmp_path / "parts" / "log.jsonl").read_text().splitlines() if parts.state.swaps else []
-    assert len(lines) == len(parts.state.swaps)
+def test_a_stopped_search_goes_on_to_the_same_mask(tmp_path, console):
+    def train(name, seed=3, **options):
+        return recipe(seed=seed).train(tmp_path / name, Execution(console=console, **options))
+
+    train("whole")
+    runs, complete = 1, train("parts", max_minutes=0)
+    assert np.load(tmp_path / "parts" / "mask.npy").sum() == 8  # usable already
+    while not complete:
+        runs, complete = runs + 1, train("parts", max_minutes=0, resume=True)
+    assert runs > 1
+    for name in ("mask.npy", "order.npy", "search.json"):
+        assert (tmp_path / "parts" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    whole, parts = ((tmp_path / name / "log.jsonl").read_text().splitlines() for name in ("whole", "parts"))
+    assert [json.loads(line)["nmse"] for line in whole] == [json.loads(line)["nmse"] for line in parts]
     with pytest.raises(ConfigError, match="--resume"):
-        search(tmp_path / "parts", seed=3).run()
+        train("parts")
     with pytest.raises(CheckpointError, match="other settings"):
-        search(tmp_path / "parts", seed=4).run(resume=True)
+        train("parts", seed=4, resume=True)
 
 
 def test_the_gradient_says_which_rows_matter():
@@ -109,8 +124,8 @@ def test_rows_are_ordered_by_what_they_are_worth():
     assert worth_order(error, mask, ACS, 6)[ACS:].tolist() == [14, 0, 1]
 
 
-def test_impossible_searches_are_refused(tmp_path):
+def test_impossible_searches_are_refused():
     with pytest.raises(BudgetError, match="ACS block"):
-        search(tmp_path, k=3)
+        search(k=3)
     with pytest.raises(ConfigError, match="draws must be at least 1"):
         SearchSettings(draws=0)

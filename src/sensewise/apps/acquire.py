@@ -4,11 +4,7 @@ A source is read into a `Subject`: a picture with a prior, or a slice with what 
 acquisition appear together or not at all.
 """
 
-import shutil
-import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,11 +16,11 @@ from sensewise import hub, metrics
 from sensewise.data import DATASETS, bundled_knee
 from sensewise.data.fastmri import read_volume
 from sensewise.data.pictures import find_pictures, read_picture
-from sensewise.errors import ConfigError, DataError, OutputError
+from sensewise.errors import ConfigError, DataError
 from sensewise.evaluate.method import Method, method_from_text
 from sensewise.evaluate.record import record
 from sensewise.evaluate.recording import Recording
-from sensewise.files import write_json
+from sensewise.files import whole_folder, write_json
 from sensewise.kspace import magnitude
 from sensewise.policies.base import Start
 from sensewise.policies.planned import PlannedRows, RowPlan
@@ -301,7 +297,7 @@ def acquire_source(source: str, folder: Path, settings: Settings) -> str:
     Returns:
         What a person wants to know of it, one line per picture.
     """
-    with whole_folder(folder) as temporary:
+    with whole_folder(folder, FILES) as temporary:
         if _numbered(source) is None and Path(source).is_dir():
             return "\n".join([*_acquire_all(Path(source), temporary, settings), f"See {folder}"])
         return f"{read_subject(source, settings).acquire(settings, temporary)}: see {folder}"
@@ -321,39 +317,3 @@ def _acquire_all(source: Path, folder: Path, settings: Settings) -> list[str]:
     if not lines:
         raise DataError(f"no picture that can be read in {source}" + (f": {left_out[0]}" if left_out else ""))
     return lines + left_out
-
-
-def _is_acquisition(folder: Path) -> bool:
-    """Whether everything in a folder comes from acquisitions."""
-    return all(_is_acquisition(path) if path.is_dir() else path.name in FILES for path in folder.iterdir())
-
-
-@contextmanager
-def whole_folder(folder: Path) -> Iterator[Path]:
-    """A temporary folder beside `folder` that takes its place when the block ends well: all files, or none.
-
-    What an earlier acquisition left in `folder` goes; a folder with anything else in it is refused.
-    """
-    target = folder.resolve()
-    try:
-        if target.exists() and (target == Path.cwd() or not target.is_dir() or not _is_acquisition(target)):
-            raise OutputError(
-                f"{folder} holds other files than those of an acquisition: choose another folder with --out"
-            )
-        target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
-    except OutputError:
-        raise
-    except OSError as error:
-        raise OutputError(f"cannot write {folder}: {error.strerror}; choose another folder") from error
-    new, old = temporary / "new", temporary / "old"
-    try:
-        new.mkdir()
-        yield new
-        if target.exists():
-            target.rename(old)
-        new.rename(target)
-    finally:
-        if old.exists() and not target.exists():
-            old.rename(target)
-        shutil.rmtree(temporary, ignore_errors=True)

@@ -49,6 +49,8 @@ def find_pictures(folder: Path, pattern: str = "*") -> list[Path]:
 def decode(path: Path, convert: Callable[[Image.Image], np.ndarray]) -> np.ndarray:
     """What `convert` makes of a picture file; whatever a decoder can raise becomes one sentence."""
     try:
+        if path.exists() and not path.is_file():
+            raise DataError("is not a file")  # a pipe would be waited for
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a picture with damaged notes is still a picture
             warnings.simplefilter("error", Image.DecompressionBombWarning)

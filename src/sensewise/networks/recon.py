@@ -140,7 +140,7 @@ class ComplexUNet(nn.Module):
         for cascade in self.cascades:
             small = image / scale
             planes = torch.stack([small.real, small.imag, planes[:, 2]], dim=1)
-            drawn = cascade(F.pad(planes, padding), embedding)[..., :height, :width]
+            drawn = cascade(F.pad(planes, padding), embedding)[..., :height, :width].to(planes.dtype)
             guess = to_kspace(small + torch.complex(drawn[:, 0], drawn[:, 1])) * scale
             image = to_image(y + hidden * guess)
         return image

@@ -37,8 +37,9 @@ def folder(preset: str, name: str, command: str, file: str = hub.CONFIG) -> Path
 
 def prior(preset: str, dataset: str, stage: str = "on-policy") -> AbsorbingPrior:
     """One stage of the prior of a data set."""
-    command = f"train prior --dataset {dataset} --stage {stage}"
-    return hub.load_absorbing(folder(preset, f"{dataset}{STAGES[stage]}", command))
+    name = f"{dataset}{STAGES[stage]}"
+    command = f"train prior --dataset {dataset} --stage {stage} --out {hub.run_folder(preset, name)}"
+    return hub.load_absorbing(folder(preset, name, command))
 
 
 def priors(preset: str, dataset: str) -> dict[str, AbsorbingPrior]:

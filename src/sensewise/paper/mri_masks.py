@@ -63,12 +63,11 @@ def judge_of(task: Task) -> Reconstructor:
 def run(setup: Setup) -> Results:
     """Every mask at every budget on the held-out slices, and two slices to look at."""
     models = MRIModels(setup.preset)
+    judges = models.judges()
     train, val = models.scenes()
     masks = models.energy_oracle(train.values) | models.static()
     learned = models.one_shot() + models.by_profile((16,)) + models.planned((1,))[:1]
-    task = row_task(val, models.judges(), models.mri.acs)
-    results = measure(setup, "mri-masks", models, task, masks, learned, PAPER)
-    return results
+    return measure(setup, "mri-masks", models, row_task(val, judges, models.mri.acs), masks, learned, PAPER)
 
 
 def measure(

@@ -4,14 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Generator, Tensor, nn
 
 from sensewise import hub
 from sensewise.data.fastmri import load_splits
 from sensewise.data.scenes import Scenes
-from sensewise.errors import BudgetError, CheckpointError
+from sensewise.errors import CheckpointError
 from sensewise.evaluate.judges import Judge, MagnitudeJudge
 from sensewise.evaluate.method import Method
 from sensewise.files import fingerprint
@@ -27,10 +26,11 @@ from sensewise.predictions import entropy
 from sensewise.presets.mri import MRISettings, load_settings
 from sensewise.reconstruct.unet import UNetReconstructor
 from sensewise.reconstruct.zero_filled import ZeroFilled
+from sensewise.train.value import load_orders
 
 VALUE_FORMS = ("rollout", "gain", "gradient")
 OTHER = 50  # slices away, for a control: neighbours may come from one patient
-MAKERS = {"static-search": "search-mask", "relaxed-profile": "train row-profile", "loupe": "train loupe-rows"}
+MAKERS = {"static-search": "train static-search", "relaxed-profile": "train row-profile", "loupe": "train loupe-rows"}
 """Static masks, and the commands that make them."""
 Masks = dict[str, dict[float, Tensor]]
 """Static masks `(rows,)` by method and budget."""
@@ -130,17 +130,6 @@ class MRIModels:
         folder = self._folder(f"{method}-{budget:g}", command, "mask.npy")
         return hub.load_mask(folder / "mask.npy", self.mri.rows)
 
-    def orders(self) -> list[Tensor]:
-        """The searched masks' rows, the most valuable first, one tensor per budget."""
-        found, mri = [], self.mri
-        for budget in mri.budgets:
-            folder = self._folder(f"static-search-{budget:g}", f"search-mask --budget {budget:g}", "order.npy")
-            order = torch.from_numpy(np.load(folder / "order.npy", allow_pickle=False))
-            if len(order) != count_rows(budget, mri.rows, mri.acs) or int(order.max()) >= mri.rows:
-                raise BudgetError(f"{folder}: {len(order)} rows do not fit the budget {budget:g} of {mri.rows} rows")
-            found.append(order)
-        return found
-
     def one_shot(self) -> list[Method]:
         """The learned policy, adaptive, with another slice's scout, and static."""
         found = []
@@ -191,18 +180,18 @@ class MRIModels:
 
     def by_value(self, steps: Sequence[int] = (16,)) -> list[Method]:
         """Sequential rows by what a network says they are worth to U-Net A, every form that was trained."""
-        network = self.reconstructor("unet-a")
+        network, mri = self.reconstructor("unet-a"), self.mri
         found: list[Method] = []
         for form in VALUE_FORMS:
             try:
                 folder = self._folder(f"row-value-{form}", f"train row-value {form}")
                 value, config = hub.load(folder, "row-value")
-                orders = self.orders() if form == "rollout" else None
+                orders = load_orders(self.preset, mri.budgets, mri.rows, mri.acs) if form == "rollout" else None
             except CheckpointError as error:
                 self._leave_out(f"sequential-value ({form})", error)
                 continue
             self.weights[f"row-value-{form}"] = fingerprint(value)
             policy, share = ValuePolicy(value, network, orders), float(config["training"]["share"])
-            start = None if orders is None else static_cores(orders, self.mri.rows, self.mri.acs, share)
+            start = None if orders is None else static_cores(orders, mri.rows, mri.acs, share)
             found += [Method("sequential-value", policy, r, start=start, columns={"form": form}) for r in steps]
         return found

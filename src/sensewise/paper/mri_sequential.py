@@ -39,9 +39,9 @@ PAPER = published(
 def run(setup: Setup) -> Results:
     """Every sequential variant on all held-out slices, then the oracle beside them on the first few."""
     models = MRIModels(setup.preset)
-    budgets, acs = models.mri.budgets, models.mri.acs
+    budgets, judges = models.mri.budgets, models.judges()
     _, val = models.scenes()
-    task = row_task(val, models.judges(), acs, slices="all")
+    task = row_task(val, judges, models.mri.acs, slices="all")
     base = [*heuristics(("variable-density",)), *static_methods(models.static(("static-search",)))]
     by_profile, planned = models.by_profile(), models.planned()
     by_value = planned + models.by_value()

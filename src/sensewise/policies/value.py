@@ -11,6 +11,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
+from sensewise.errors import BudgetError
 from sensewise.kspace import keep_rows, magnitude, relaxed_rows
 from sensewise.metrics import nmse
 from sensewise.policies.base import Context, Policy
@@ -85,9 +86,14 @@ class ValuePolicy(Policy):
         for y, m in zip(torch.split(observation, CHUNK), torch.split(mask, CHUNK), strict=True):
             budget = torch.full((len(y),), context.fraction, device=y.device)
             drawn = self.network.complex_image(y, m)  # type: ignore[operator]
-            values = self.value(drawn, m, budget)
-            found.append(values if self.orders is None else self._against_static(values, m, self.orders[context.budget]))
-        return torch.cat(found)
+            found.append(self.value(drawn, m, budget))
+        values = torch.cat(found)
+        if self.orders is None:
+            return values
+        if context.budget not in self.orders:
+            known = ", ".join(map(str, self.orders))
+            raise BudgetError(f"static masks are here for {known} rows, not for {context.budget}")
+        return self._against_static(values, mask, self.orders[context.budget])
 
     def _against_static(self, values: Tensor, mask: Tensor, order: Tensor) -> Tensor:
         rank = ranks(order, mask.shape[1]).to(mask.device).expand(mask.shape)

@@ -27,6 +27,7 @@ class MetricInfo:
         scale: what a value is multiplied by when it is shown.
         log: whether axes are logarithmic.
         floor: where smaller values are drawn on such an axis.
+        limits: of an axis; None for those of the data.
         tolerance: how many standard deviations of `REFERENCE` above the lowest still count as the best.
         beside: the metric whose value stands in parentheses, as a percentage.
     """
@@ -39,6 +40,7 @@ class MetricInfo:
     scale: float = 1.0
     log: bool = False
     floor: float = 0.0
+    limits: tuple[float, float] | None = None
     tolerance: float = 0.0
     beside: str | None = None
 
@@ -46,7 +48,7 @@ class MetricInfo:
 METRICS = {
     "entropy": MetricInfo("entropy", "entropy left (nats)", "low"),
     "errors": MetricInfo("errors", "errors per image", "low", log=True, floor=1e-3, beside="exact"),
-    "exact": MetricInfo("exact", "fraction reconstructed exactly"),
+    "exact": MetricInfo("exact", "fraction reconstructed exactly", limits=(-0.03, 1.03)),
     "accuracy": MetricInfo("accuracy", "accuracy"),
     "foreground-recovery": MetricInfo("digit recovery", "digit pixels recovered"),
     "nonblack-recovery": MetricInfo("non-black recovery", "non-black values recovered"),

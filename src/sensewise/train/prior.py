@@ -157,7 +157,8 @@ class PriorObjective(Objective):
         policy = Greedy(model, SCORES[self.curriculum.score], reach=SPREAD_REACH if spread else 0.0)
         for budget in budgets:
             choose = SPREAD_VARIANCE if spread else TopK()
-            taken = acquire(policy, PixelSensor(x), budget, side=side, steps=16, choose=choose)
+            steps = min(16, masks.count(budget, self.num_actions))
+            taken = acquire(policy, PixelSensor(x), budget, side=side, steps=steps, choose=choose)
             if ordered:
                 values[f"greedy_psnr_{budget}"] = mean_psnr(model, x, taken.observation, taken.mask, side)
             else:

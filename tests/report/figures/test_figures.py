@@ -78,15 +78,14 @@ def test_examples_of_digits_and_photographs(examples, levels, channels, panels):
     assert to_bytes(figure, dpi=40)
 
 
-def test_sheet(recording):
-    from sensewise.report.figures.recording import sheet
-
-    figure = sheet(recording, [0, 1, 3])
+def test_sheet(recorded):
+    taken = recorded()
+    figure = recording.sheet(taken, [0, 1, 3])
     assert len(figure.axes) == 9
     assert titles(figure)[:3] == ["start", "step 1", "step 3"]
     assert titles(figure)[5] == "102 measured"
-    assert titles(figure)[8] == f"{recording.errors[3]} wrong"
-    assert len(sheet(recording).axes) == 12
+    assert titles(figure)[8] == f"{taken.errors[3]} wrong"
+    assert len(recording.sheet(taken).axes) == 12
 
 
 def test_a_sheet_of_ordered_levels_shows_decibels(recorded):
@@ -197,13 +196,15 @@ def test_cosines(row):
     assert [len(axes.patches) for axes in figure.axes] == [4, 4]
 
 
-def test_divergence_and_pipeline(recording):
+def test_divergence_and_pipeline(recorded):
     arrays = {"checkpoints/step": np.arange(3)}
     for name in ("entropy", "recovery"):
         arrays |= {f"checkpoints/{name}_0.1": np.ones(3), f"checkpoints/{name}_0.1_random": np.full(3, 0.5)}
     assert titles(one_shot.divergence(arrays, (0.1,))) == ["s = 0.1", ""]
-    arrays = {f"pipeline/{name}": np.ones((32, 32)) for name in ("target", "observation", "summary", "probs", "entropy")}
-    figure = one_shot.pipeline(arrays, recording)
+    arrays = {
+        f"pipeline/{name}": np.ones((32, 32)) for name in ("target", "observation", "summary", "probs", "entropy")
+    }
+    figure = one_shot.pipeline(arrays, recorded())
     assert "observation, 1024 pixels" in titles(figure)
     assert "102 measured" in titles(figure)
 

@@ -21,7 +21,8 @@ def fetch(
         raise DataError(f"no data set {name!r}: choose one of {known}")
     dataset = find(name)
     if dataset.fetch is None:
-        raise DataError(f"{dataset.title} cannot be fetched: see docs/data.md for where to get them")
+        what = "the package holds all there is" if dataset.bundled else "get the files and set SENSEWISE_DATA"
+        raise DataError(f"{dataset.title} cannot be fetched: {what}")
     say(f"{dataset.name} is in {dataset.fetch(data, err)}")
 
 

@@ -40,29 +40,28 @@ def run(
     from sensewise import presets
     from sensewise.evaluate.journal import parse_shard
     from sensewise.evaluate.runner import run_experiment, run_together
+    from sensewise.train.processes import Team, launch
 
     presets.find(preset)
     part = parse_shard(shard)
     together = devices * num_nodes > 1
     if part[1] > 1 and together:
         raise ConfigError("--shard and --devices both spread the work: give one of them")
-    for one in _experiments(experiment, results):
-        with progress_bar() as progress:
+    chosen = _experiments(experiment, results)
+    team = launch(device="cpu", devices=devices, num_nodes=num_nodes) if together else Team()
+    for one in chosen:
+        with progress_bar() as progress, team.lost_processes(results):
             if together:
-                from sensewise.train.processes import launch
-
-                team = launch(device="cpu", devices=devices, num_nodes=num_nodes)
-                with team.lost_processes(results):
-                    found = run_together(
-                        one,
-                        preset,
-                        range(seeds),
-                        results,
-                        progress,
-                        rank=team.rank,
-                        world_size=team.size,
-                        barrier=team.wait,
-                    )
+                found = run_together(
+                    one,
+                    preset,
+                    range(seeds),
+                    results,
+                    progress,
+                    rank=team.rank,
+                    world_size=team.size,
+                    barrier=team.wait,
+                )
             else:
                 found = run_experiment(one, preset, range(seeds), results, progress, part)
         if is_first():

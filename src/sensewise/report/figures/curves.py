@@ -45,6 +45,8 @@ def draw(axes: Axes, rows: Sequence[Row], metric: str) -> None:
         places = [row.budget for row in theirs]
         axes.scatter(places, np.maximum(values, found.floor) if found.log else values, edgecolors=colours, **_HOLLOW)
         axes.scatter([], [], edgecolors="#444444", label="the paper's value", **_HOLLOW)
+    if found.limits is not None:
+        axes.set_ylim(found.limits)
     label = found.axis
     if found.log:
         axes.set_yscale("log")

@@ -18,8 +18,8 @@ Arrays = Mapping[str, np.ndarray]
 def _arrow(axes: Axes, text: str) -> None:
     """An arrow from the picture on the left to this one, with a word above it."""
     arrow = {"arrowstyle": "->", "color": "#555555"}
-    drawn = axes.annotate("", xy=(-0.06, 0.5), xytext=(-0.5, 0.5), xycoords="axes fraction", arrowprops=arrow)
-    word = axes.text(-0.28, 0.54, text, transform=axes.transAxes, ha="center", va="bottom", fontsize=8)
+    drawn = axes.annotate("", xy=(-0.06, 0.5), xytext=(-0.42, 0.5), xycoords="axes fraction", arrowprops=arrow)
+    word = axes.text(-0.23, 0.54, text, transform=axes.transAxes, ha="center", va="bottom", fontsize=7)
     drawn.set_in_layout(False)
     word.set_in_layout(False)
 
