@@ -156,6 +156,7 @@ def test_a_start_mask_is_taken_first():
         torch.zeros(2, 15, dtype=torch.bool),
         torch.zeros(2, 16),
         torch.ones(2, 16, dtype=torch.bool),
+        torch.arange(16).expand(2, -1) < 6,
         torch.arange(16) < torch.tensor([[1], [2]]),
     ],
 )

@@ -300,6 +300,16 @@ def test_restore_from_a_session_of_another_program(prior, tmp_path, settings):
         make(prior).restore(tmp_path / "session")
 
 
+def measured_instead(count):
+    """The state of a session that has measured so many pixels in its first step, instead of two."""
+    first = torch.arange(64).view(1, 64) < count
+    return {
+        "observation": first.long().view(1, 1, 8, 8),
+        "step": torch.where(first, 1, -1).int(),
+        "pending": torch.arange(64).view(1, 64) >= 62,
+    }
+
+
 @pytest.mark.parametrize(
     "damage",
     [
@@ -312,6 +322,8 @@ def test_restore_from_a_session_of_another_program(prior, tmp_path, settings):
         {"pending": torch.ones(1, 64, dtype=torch.bool)},
         {"pending": torch.zeros(1, 64, dtype=torch.bool)},
         {"generator": torch.zeros(3, dtype=torch.uint8)},
+        measured_instead(1),
+        measured_instead(3),
     ],
     ids=lambda damage: next(iter(damage)),
 )

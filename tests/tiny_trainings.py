@@ -45,8 +45,8 @@ def images(count=12, device="cpu"):
 
 def slices(count=8, seed=0, device="cpu"):
     draw = torch.Generator().manual_seed(seed)
-    image = torch.zeros(count, ROWS, 12, dtype=torch.complex64)
-    image[:, 4:12, 3:9] = torch.rand(count, 1, 1, generator=draw) + 0.5
+    image = torch.zeros(count, ROWS, 64, dtype=torch.complex64)
+    image[:, 4:12, 16:48] = torch.rand(count, 1, 1, generator=draw) + 0.5
     noise = 0.05 * torch.randn(image.shape, dtype=torch.complex64, generator=draw)
     return Scenes("toy", "train", (to_kspace(image) + noise).to(device), sources=tuple(map(str, range(count))))
 

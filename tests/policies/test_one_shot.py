@@ -41,8 +41,8 @@ def test_the_budget_is_the_whole_one_whatever_has_been_measured():
     """Scores are the network's log-odds at the budget of the acquisition, before and after measuring."""
     network, summary = designer(), torch.rand(2, 1, 8, 8, generator=seeded())
     mask = torch.zeros(2, 64, dtype=torch.bool)
-    found = OneShot(network, sampled=False).scores(torch.empty(2, 0), mask, make_context(16, summary=summary))
-    torch.testing.assert_close(found, network(summary, None, torch.full((2,), 0.25)))
+    found = OneShot(network, sampled=False).scores(torch.empty(2, 0), mask, make_context(24, summary=summary))
+    torch.testing.assert_close(found, network(summary, None, torch.full((2,), 0.375)))
 
 
 @pytest.mark.parametrize("sampled", [True, False])

@@ -64,8 +64,7 @@ def measure(
     """
     journal = journal or Journal()
     used = seeds if method.is_random(task.start) else seeds[:1]
-    blocks = [task] if len(task.scenes) <= BLOCK else []
-    blocks = blocks or [task.part(slice(i, i + BLOCK)) for i in range(0, len(task.scenes), BLOCK)]
+    blocks = [task.part(slice(i, i + BLOCK)) for i in range(0, len(task.scenes), BLOCK)]
     whole = digest_of([task.describe(), method.describe()])
     found: list[Value | None] = []
     for seed in used:
@@ -107,18 +106,16 @@ def evaluate(
         journal: remembers measurements; what another shard has to measure has no rows.
         paper: the paper's values; they belong to methods without further columns.
     """
+    progress = progress or Progress(disable=True)
+    bar = progress.add_task(task.name, total=len(budgets) * sum(method.steps + 1 for method in methods))
     rows: list[Row] = []
-    bar = progress.add_task(task.name, total=len(budgets) * sum(m.steps + 1 for m in methods)) if progress else None
     for budget, method in product(budgets, methods):
-        if progress is not None and bar is not None:
-            progress.update(bar, description=f"{task.name}: {method.name} {method.steps} s={budget:g}")
+        progress.update(bar, description=f"{task.name}: {method.name} {method.steps} s={budget:g}")
         values = measure(task, method, budget, seeds, journal)
         if values is not None:
             rows += _rows(task, method, budget, values, {} if method.columns else paper or {})
-        if progress is not None and bar is not None:
-            progress.advance(bar, method.steps + 1)
-    if progress is not None and bar is not None:
-        progress.remove_task(bar)
+        progress.advance(bar, method.steps + 1)
+    progress.remove_task(bar)
     return rows
 
 

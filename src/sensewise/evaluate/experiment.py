@@ -16,6 +16,10 @@ from sensewise.evaluate.rows import Row
 from sensewise.evaluate.task import Task
 
 
+def _silent() -> Progress:
+    return Progress(disable=True)
+
+
 @dataclass(frozen=True)
 class Setup:
     """What a run of an experiment is given.
@@ -24,13 +28,13 @@ class Setup:
         preset: whose models are measured: a bundled name, or the path of a TOML file.
         seeds: of everything random.
         journal: remembers measurements.
-        progress: shows how far it is; None for silence.
+        progress: shows how far it is; silent by default.
     """
 
     preset: str = "cpu"
     seeds: Sequence[int] = range(5)
     journal: Journal = field(default_factory=Journal)
-    progress: Progress | None = None
+    progress: Progress = field(default_factory=_silent)
 
     def evaluate(
         self, task: Task, methods: Sequence[Contender], budgets: Sequence[float], paper: Published | None = None

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,17 +33,19 @@ def run_experiment(
     """
     begun, (number, of), name = time.monotonic(), shard, experiment.name
     part = folder / (f"{name}.shard-{number + 1}-of-{of}.jsonl" if of > 1 else f"{name}.partial.jsonl")
-    with locked(folder / f".{part.name}.lock"):
+    lock = folder / f".{part.name}.lock"
+    with locked(lock):
         origin = {"experiment": name, "preset": preset, "code": code_digest(experiment.run)}
         journal = Journal(part, origin, shard)
-        results = experiment.run(Setup(preset, seeds, journal, progress))
-        if journal.is_shard:
-            return None
-        seconds = time.monotonic() - begun + journal.seconds_before  # earlier sittings and shards count as well
-        results = replace(results, seconds=seconds)
-        results.write(folder / f"{name}.json")
-        part.unlink()
-    return results
+        results = experiment.run(Setup(preset, seeds, journal, progress or Progress(disable=True)))
+        if not journal.is_shard:
+            seconds = time.monotonic() - begun + journal.seconds_before  # earlier sittings and shards count as well
+            results = replace(results, seconds=seconds)
+            results.write(folder / f"{name}.json")
+            part.unlink()
+        with suppress(OSError):  # some systems keep an open file
+            lock.unlink()
+    return None if journal.is_shard else results
 
 
 def merge_shards(

@@ -52,12 +52,7 @@ def run(path: Path, export: Callable[[Any, Path], Path], progress: Progress | No
         partial(speed.onnx, prior, digits, export),
         memory,
     ]
-    bar = progress.add_task("bench", total=len(jobs)) if progress else None
-    found = []
-    for job in jobs:
-        found.append(job())
-        if progress is not None and bar is not None:
-            progress.advance(bar)
+    found = [job() for job in (progress or Progress(disable=True)).track(jobs, description="bench")]
     weights = {"prior": fingerprint(prior)}
     seconds = time.monotonic() - begun
     Results("bench", hub.SHIPPED, "mnist", weights=weights, seconds=seconds).write_speeds(path, found)

@@ -93,7 +93,7 @@ def on_knees(count: int, seed: int, progress: Progress | None = None, preset: st
     found.notes.append("U-Nets, masks and plans were trained on brains (brain-t1): none of them has seen a knee.")
     planned, masks = found.planned((1,))[:1], found.static(("static-search", "loupe"))
     task = row_task(knee.first(count), found.judges(), found.mri.acs)
-    setup = Setup(preset, range(seed, seed + 1), progress=progress)
+    setup = Setup(preset, range(seed, seed + 1), progress=progress or Progress(disable=True))
     return mri_masks.measure(setup, "demo", found, task, masks, planned)
 
 

@@ -9,6 +9,7 @@ the other: no estimator can be expected to agree better than the reference does 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import product
 from typing import get_args
 
 import torch
@@ -203,17 +204,14 @@ def measure(
     settings: GradientSettings,
 ) -> list[Row]:
     """Rows of every designer and both surrogates; each pair of them is one measurement of the journal."""
-    total = len(designers) * len(SURROGATES)
-    bar = setup.progress.add_task("gradients", total=total) if setup.progress else None
+    pairs = list(product(designers, SURROGATES))
     rows: list[Row] = []
-    for name, designer in designers.items():
-        for surrogate in SURROGATES:
-            used = [asdict(settings), list(setup.seeds), *map(identity, (prior, designer, images.values))]
-            make = partial(_cosines, prior, designer, images, surrogate, settings, setup.seeds)
-            values = setup.journal.recall(f"{name}, {surrogate} {digest_of(used)}", make)
-            rows += [] if values is None else rows_of(values, len(images), name, surrogate)
-            if setup.progress is not None and bar is not None:
-                setup.progress.advance(bar)
+    for name, surrogate in setup.progress.track(pairs, description="gradients"):
+        designer = designers[name]
+        used = [asdict(settings), list(setup.seeds), *map(identity, (prior, designer, images.values))]
+        make = partial(_cosines, prior, designer, images, surrogate, settings, setup.seeds)
+        values = setup.journal.recall(f"{name}, {surrogate} {digest_of(used)}", make)
+        rows += [] if values is None else rows_of(values, len(images), name, surrogate)
     return rows
 
 

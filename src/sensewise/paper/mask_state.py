@@ -84,13 +84,8 @@ def rows_at(setup: Setup, pairs: Sequence[Pair], images: Scenes, budget: float) 
 
 def measure(setup: Setup, pairs: Sequence[Pair], images: Scenes) -> list[Row]:
     """Rows for pairs of priors (with, without the mask state), one pair per fine-tuning seed."""
-    bar = setup.progress.add_task("pairs of priors", total=len(BUDGETS)) if setup.progress else None
-    rows: list[Row] = []
-    for budget in BUDGETS:
-        rows += rows_at(setup, pairs, images, budget)
-        if setup.progress is not None and bar is not None:
-            setup.progress.advance(bar)
-    return rows
+    budgets = setup.progress.track(BUDGETS, description="pairs of priors")
+    return [row for budget in budgets for row in rows_at(setup, pairs, images, budget)]
 
 
 def run(setup: Setup) -> Results:
