@@ -1,4 +1,4 @@
-"""The whole chain of accelerated MRI on toy slices: prepare, train, search, run, report, acquire."""
+"""Every command of `sensewise train` on toy data: digits for pixels, prepared slices for rows."""
 
 import json
 
@@ -7,11 +7,14 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
-from sensewise.checkpoint import fingerprint
-from sensewise.cli import app
-from sensewise.errors import BudgetError, CheckpointError, ConfigError, DataError
-from sensewise.mri import models
-from sensewise.mri.profile import load_row_prior
+from sensewise import data, hub
+from sensewise.apps.cli import app
+from sensewise.data.scenes import Dataset
+from sensewise.errors import CheckpointError, ConfigError, DataError
+from sensewise.files import fingerprint
+from sensewise.train.prior import PriorObjective
+from sensewise.train.reconstructor import ReconstructorRecipe
+from sensewise.train.row_prior import RowPriorRecipe
 
 PRESET = """
 [mri.data]
@@ -84,7 +87,7 @@ def sensewise(*arguments: object) -> str:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A folder with toy data, a preset and everything trained; the working directory of these tests."""
+    """A folder with toy slices, a preset and everything trained; the working directory of these tests."""
     place = tmp_path_factory.mktemp("mri")
     draw = np.random.default_rng(0)
     for split in ("train", "val"):
@@ -112,145 +115,137 @@ def folder(tmp_path_factory):
         ):
             assert "complete" in sensewise("train", *arguments, "--preset", "toy.toml")
         for budget in (0.25, 0.5):
-            assert "complete" in sensewise("search-mask", "--budget", budget, "--preset", "toy.toml")
-            for kind in ("row-profile", "loupe-rows", "row-plan"):
+            for kind in ("static-search", "row-profile", "loupe-rows", "row-plan"):
                 assert "complete" in sensewise("train", kind, "--budget", budget, "--preset", "toy.toml")
         assert "complete" in sensewise("train", "row-value", "rollout", "--preset", "toy.toml")
         yield place
 
 
-@pytest.fixture(scope="module")
-def results(folder):
-    for experiment in ("mri-masks", "mri-sequential"):
-        sensewise("run", experiment, "--preset", "toy.toml", "--seeds", 2)
-    return {e: json.loads((folder / "results" / f"{e}.json").read_text()) for e in ("mri-masks", "mri-sequential")}
+NAMES = {
+    *("unet-a", "unet-b", "row-prior", "row-policy-adaptive", "row-policy-static"),
+    *("row-value-gain", "row-value-gradient", "row-value-rollout"),
+    *(
+        f"{kind}-{budget}"
+        for kind in ("static-search", "relaxed-profile", "loupe", "row-plan")
+        for budget in (0.25, 0.5)
+    ),
+}
 
 
-def test_every_mask_is_scored_on_budget_by_every_reconstructor(results):
-    rows, notes = results["mri-masks"]["rows"], results["mri-masks"]["notes"]
-    assert notes == []
-    assert {row["reconstructor"] for row in rows} == {"zero-filled", "unet-a", "unet-b"}
-    assert {row["metric"] for row in rows} == {"nmse", "psnr", "ssim"}
-    assert {row["method"] for row in rows} == {
-        *("acs-random", "acs-equispaced", "acs-variable-density", "energy-oracle", "static-search", "relaxed-profile"),
-        *("loupe", "learned-adaptive", "learned-static", "sequential-entropy", "sequential-energy", "sequential-value"),
-    }
-    assert all(row["density"] == row["budget"] for row in rows)
-    assert all(row["seeds"] == 2 and row["images"] == 5 for row in rows)
-    control = [row for row in rows if row.get("scout") == "another slice's"]
-    assert {row["method"] for row in control} == {"learned-adaptive"}
-    assert any("margin_sd" in row for row in rows)
-    assert any(row["paper"] == 0.02389 for row in rows)
-
-
-def test_sequential_results_hold_every_variant_and_the_oracle(results):
-    rows = results["mri-sequential"]["rows"]
-    found = {(row["method"], row["steps"], row.get("form"), row["slices"]) for row in rows}
-    for score in ("entropy", "energy"):
-        assert {("sequential-" + score, r, None, "all") for r in (1, 4, 16)} <= found
-    assert {("sequential-value", 16, form, "all") for form in ("gain", "gradient", "rollout", "plan")} <= found
-    assert {("sequential-value", 1, form, "all") for form in ("plan", "plan-other", "plan-blind")} <= found
-    assert ("oracle-one-step", 16, None, "oracle") in found
-    assert all(row["density"] == row["budget"] for row in rows)
-    assert set(results["mri-sequential"]["weights"]) >= {
-        "unet-a",
-        "unet-b",
-        "row-prior",
-        "row-value-gain",
-        "row-plan-0.5",
-    }
-
-
-def test_report_draws_every_figure(folder, results):
-    sensewise("report")
-    figures = {path.name for path in (folder / "docs" / "figures").iterdir()}
-    assert figures >= {
-        *("mri-rows.png", "mri-examples.png", "mri-sequential.png", "mri-zf.png"),
-        *("mri-judge.png", "mri-rows-all.png", "mri-examples-p75.png"),
-    }
-    text = (folder / "docs" / "results.md").read_text()
-    assert "Gain from zero filling to U-Net B" in text
-    assert "Data: toy" in text
-
-
-@pytest.mark.parametrize("method", ["acs-variable-density", "static-search", "sequential-value"])
-def test_acquire_reads_a_kspace_file(folder, method):
-    file = sorted((folder / "data" / "toy" / "val").iterdir())[0]
-    options = ("--budget", "0.5", "--preset", "toy.toml", "--method", method, "--out", folder / method)
-    assert "16 of 32 rows measured" in sensewise("acquire", file, *options)
-    assert np.load(folder / method / "mask.npy").sum() == 16
-    assert json.loads((folder / method / "acquisition.json").read_text())["reconstructor"] == "unet-a"
-    assert (folder / method / "acquisition.png").is_file()
-
-
-def test_demo_of_the_bundled_knee(folder):
-    printed = sensewise("demo", "--dataset", "knee", "--prior", "toy.toml", "--images", 2, "--out", folder / "demo")
-    assert "judged by U-Net B" in printed
-    results = json.loads((folder / "demo" / "results.json").read_text())
-    assert {"static-search", "sequential-value", "acs-variable-density"} <= {row["method"] for row in results["rows"]}
-    assert "What to measure on knee" in (folder / "demo" / "report.html").read_text()
-    with pytest.raises(DataError, match="holds 1 to 4 knee slices"):
-        sensewise("demo", "--dataset", "knee", "--prior", "toy.toml", "--images", 5)
-
-
-def test_acquire_says_what_is_wrong(folder):
-    file = sorted((folder / "data" / "toy" / "val").iterdir())[0]
-    with pytest.raises(BudgetError, match="ACS block"):
-        sensewise("acquire", file, "--budget", "0.1", "--preset", "toy.toml")
-    with pytest.raises(ConfigError, match="no method"):
-        sensewise("acquire", file, "--budget", "0.5", "--preset", "toy.toml", "--method", "spiral")
-    with pytest.raises(DataError, match="knee:0 to knee:"):
-        sensewise("acquire", "knee:99", "--budget", "0.5", "--preset", "toy.toml")
-    np.save(folder / "short.npy", np.ones(8, bool))
-    with pytest.raises(BudgetError, match="a mask of 32 rows is needed"):
-        sensewise("acquire", file, "--budget", "0.5", "--preset", "toy.toml", "--method", folder / "short.npy")
+def test_runs_are_filed_under_the_preset(folder):
+    runs = folder / "runs" / "toy" / "mri"
+    assert {path.name for path in runs.iterdir()} == NAMES
+    for name in NAMES:
+        config = json.loads((runs / name / "config.json").read_text())
+        assert config["data"] == "toy"
+        assert config["trained"]["complete"] is True
+        assert (runs / name / "loss.png").stat().st_size > 1000
+    for name in NAMES:
+        if name.startswith(("static-search", "relaxed-profile", "loupe")):
+            assert hub.load_mask(runs / name / "mask.npy", 32).sum() == 32 * float(name.rpartition("-")[2])
+            assert (runs / name / "mask.png").stat().st_size > 1000
 
 
 def test_shipped_copies_load_like_runs(folder, monkeypatch):
-    names = models.ship("toy.toml", folder / "assets" / "mri")
-    expected = {
-        "unet-a",
-        "unet-b",
-        "row-prior",
-        "row-value-rollout",
-        "row-plan-0.25",
-        "static-search-0.25",
-        "loupe-0.5",
-    }
-    assert expected <= set(names)
-    monkeypatch.setattr(models, "ASSETS", folder / "assets")
-    monkeypatch.setattr(models, "RUNS", folder / "none")
-    assert load_row_prior(models.find("cpu", "row-prior"))[1].acs == 4
-    run, shipped = folder / "runs/mri-toy/unet-a", models.find("cpu", "unet-a")
-    assert shipped == folder / "assets/mri/unet-a"
-    assert fingerprint(models.load(run, "reconstructor")[0]) == fingerprint(models.load(shipped, "reconstructor")[0])
-    assert models.load_plan(models.find("cpu", "row-plan-0.5")).static.sum() == 16
-    assert models.load_mask(models.find("cpu", "static-search-0.5", "mask.npy") / "mask.npy", 32).sum() == 16
+    for name in NAMES:
+        hub.ship(hub.find(f"mri/{name}", "toy.toml"), folder / "assets" / "mri" / name)
+    unet = fingerprint(hub.load("mri/unet-a", "reconstructor", "toy.toml")[0])
+    monkeypatch.setattr(hub, "ASSETS", folder / "assets")
+    monkeypatch.setenv("SENSEWISE_RUNS", str(folder / "none"))
+    assert hub.load_row_prior()[1].acs == 4
+    assert fingerprint(hub.load("mri/unet-a", "reconstructor")[0]) == unet
+    assert hub.load("mri/row-plan-0.5", "row-plan")[0].static.sum() == 16
+    assert hub.load_mask(hub.find("mri/static-search-0.5", file="order.npy") / "mask.npy", 32).sum() == 16
 
 
 def test_what_is_missing_is_named(folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(CheckpointError, match="train it first"):
-        sensewise("search-mask", "--budget", 0.25, "--preset", folder / "toy.toml")
-    with pytest.raises(DataError, match="is not a folder"):
-        sensewise("data", "prepare", "toy", "--images", tmp_path / "none")
-    assert "rows measured" in sensewise("acquire", "knee:0", "--budget", "0.5", "--out", tmp_path / "knee")
+    for command in (("train", "static-search"), ("search-mask",), ("train", "row-plan")):
+        with pytest.raises(CheckpointError, match="train it first"):
+            sensewise(*command, "--budget", 0.25, "--preset", folder / "toy.toml")
 
 
 def test_trainers_never_get_the_split_that_scores(folder, monkeypatch):
-    """Both parts that a trainer sees come from the training split, and share no slice."""
+    """Both parts that a recipe sees come from the training split, and share no slice."""
     seen = []
-    for name in ("reconstruction.train_reconstructor", "profile.train_row_prior", "row_policy.train_row_policy"):
-        monkeypatch.setattr(
-            f"sensewise.mri.{name}",
-            lambda _settings, train, validation, *_a, **_o: seen.append((train, validation)) or True,
-        )
-    options = ("--preset", "toy.toml", "--out", "elsewhere")
+    for recipe in (ReconstructorRecipe, RowPriorRecipe):
+        monkeypatch.setattr(recipe, "train", lambda self, *_: seen.append(self) or True)
     monkeypatch.chdir(folder)
-    sensewise("train", "reconstructor", "a", *options)
-    sensewise("train", "row-prior", *options)
-    sensewise("train", "row-policy", "adaptive", *options)
-    assert len(seen) == 3
-    for train, validation in seen:
-        assert (train.split, validation.split) == ("train", "train")
-        assert not set(train.sources) & set(validation.sources)
+    sensewise("train", "reconstructor", "a", "--preset", "toy.toml", "--out", "elsewhere")
+    sensewise("train", "row-prior", "--preset", "toy.toml", "--out", "elsewhere")
+    assert len(seen) == 2
+    for recipe in seen:
+        assert (recipe.scenes.split, recipe.held_out.split) == ("train", "train")
+        assert not set(recipe.scenes.sources) & set(recipe.held_out.sources)
+
+
+SMALL = """
+widths = [8, 8]
+blocks = [1, 1]
+"""
+TINY_FIT = "steps = 2\nvalidate_every = 2\nclip = 1.0\n"
+PIXELS = "".join(
+    [
+        *(
+            f"[prior.mnist.{stage}]\nbatch_size = 4\n[prior.mnist.{stage}.network]{SMALL}[prior.mnist.{stage}.fit]\n{TINY_FIT}"
+            for stage in ("random-masks", "on-policy", "on-policy-2")
+        ),
+        f"[generator.mnist.disarm]\nbatch_size = 4\n[generator.mnist.disarm.fit]\n{TINY_FIT}",
+        f"[loupe.mnist]\nbudgets = [0.1, 0.3]\nbatch_size = 4{SMALL}[loupe.mnist.fit]\n{TINY_FIT}",
+        f"[mask-state.mnist]\nseeds = 1\nbatch_size = 4\n[mask-state.mnist.network]{SMALL}",
+        f"[mask-state.mnist.start]\n{TINY_FIT}[mask-state.mnist.fine_tune]\n{TINY_FIT}",
+    ]
+)
+
+
+@pytest.fixture
+def pixels(tmp_path, monkeypatch, tiny_digits):
+    """A folder with a preset `own.toml`, in which `mnist` is some tiny digits."""
+    toy = Dataset("mnist", "toy", "none", load=lambda split, root: tiny_digits)
+    monkeypatch.setitem(data.DATASETS, "mnist", toy)
+    monkeypatch.setattr(PriorObjective, "validate", lambda self, model: {"held_out": 1.0})
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.toml").write_text(PIXELS)
+    return tmp_path
+
+
+def test_priors_stage_by_stage_then_what_needs_them(pixels):
+    for stage in ("random-masks", "on-policy", "on-policy-2"):
+        assert "complete" in sensewise("train", "prior", "--stage", stage, "--preset", "own.toml")
+    runs = pixels / "runs" / "own"
+    inits = [
+        json.loads((runs / f"mnist-{stage}" / "config.json").read_text())["init"]
+        for stage in ("on-policy", "on-policy-2")
+    ]
+    assert inits == ["mnist-random-masks", "mnist-on-policy"]
+    options = ("--preset", "own.toml", "--prior", "mnist-on-policy-2")
+    assert "complete" in sensewise("train", "generator", *options)
+    prior = hub.load_prior("mnist-on-policy-2", "own.toml")
+    assert hub.load_designer("mnist-generator", prior, "own.toml").shape == (1, 8, 8)
+
+
+def test_series_are_one_run_after_another(pixels):
+    assert "complete" in sensewise("train", "loupe", "--preset", "own.toml")
+    assert "complete" in sensewise("train", "mask-state", "--preset", "own.toml")
+    runs = pixels / "runs" / "own"
+    assert {path.name for path in runs.iterdir()} == {"tiny-loupe-0.1", "tiny-loupe-0.3", "mnist-mask-state"}
+    assert {path.name for path in (runs / "mnist-mask-state").iterdir()} == {"start", "with-0", "without-0"}
+    models = [hub.load(runs / "mnist-mask-state" / name)[0] for name in ("with-0", "without-0")]
+    assert [model.mask_state for model in models] == [True, False]
+    before = {path: path.read_bytes() for path in runs.rglob("*.*") if path.is_file()}
+    assert "complete" in sensewise("train", "mask-state", "--preset", "own.toml", "--resume")
+    assert {path: path.read_bytes() for path in runs.rglob("*.*") if path.is_file()} == before
+
+
+def test_a_stop_and_its_resumption_are_said(pixels):
+    train = ("train", "prior", "--preset", "own.toml", "--out", "run")
+    assert "run: stopped early; continue with --resume" in sensewise(*train, "--max-minutes", 0)
+    with pytest.raises(ConfigError, match="holds a run already"):
+        sensewise(*train)
+    assert "run: complete" in sensewise(*train, "--resume", "--device", "cpu")
+
+
+def test_slices_are_not_images(pixels):
+    (pixels / "own.toml").write_text(PIXELS.replace("mnist", "fastmri"))
+    with pytest.raises(DataError, match=r"fastmri|slices"):
+        sensewise("train", "prior", "--dataset", "fastmri", "--preset", "own.toml")
