@@ -79,9 +79,9 @@ def test_padded_pictures(name):
 
 
 def test_mixtures():
-    logits, centres, log_scales = torch.zeros(3, BATCH, 1, 4, 5, 6, device=META)
+    weights, centres, widths = torch.zeros(3, BATCH, 1, 4, 5, 6, device=META)
     y = torch.zeros(BATCH, 1, 5, 6, dtype=torch.int64, device=META)
-    prediction = Mixture(logits, centres, log_scales, 16).given(y)
+    prediction = Mixture(weights, centres, widths, 16).given(y)
     answers = (
         prediction.entropy(),
         prediction.variance(),

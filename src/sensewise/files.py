@@ -211,7 +211,9 @@ def identity(value: Any) -> Any:
     if isinstance(value, PurePath | torch.device | torch.dtype):
         return str(value)
     if isinstance(value, nn.Module):
-        return [type(value).__name__, fingerprint(value)]
+        plain = {name: part for name, part in vars(value).items() if isinstance(part, bool | int | float | str | tuple)}
+        settings = {name: part for name, part in plain.items() if name != "training" and not name.startswith("_")}
+        return [type(value).__name__, fingerprint(value), identity(settings)]
     if isinstance(value, Tensor | np.ndarray):
         array = value.detach().cpu().numpy() if isinstance(value, Tensor) else value
         return hashlib.sha256(f"{array.dtype}{array.shape}".encode() + array.tobytes()).hexdigest()

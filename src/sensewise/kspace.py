@@ -1,9 +1,11 @@
 """k-space: one centred, orthonormal Fourier pair, and what a mask of rows reveals.
 
-A slice is complex k-space `(B, H, W)` with zero frequency at `(H // 2, W // 2)`; its H phase-encode rows are the
-actions. Orthonormal means that the adjoint of `to_kspace` is `to_image`, and that errors have the same energy on both
+A slice is complex k-space `(B, H, W)`, or `(B, coils, H, W)` where several coils listened, with zero frequency at
+`(H // 2, W // 2)`; its H phase-encode rows are the actions, and each is measured by all coils at once. Orthonormal means that the adjoint of `to_kspace` is `to_image`, and that errors have the same energy on both
 sides (Parseval), so no factor is ever needed.
 """
+
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -11,6 +13,7 @@ from torch import Tensor
 from sensewise.errors import BudgetError, DataError
 
 _SIDES = (-2, -1)
+SMOOTH = 12  # sensitivities have at most so few details: a block of a sixth of the rows is enough to see them
 
 
 def to_kspace(image: Tensor) -> Tensor:
@@ -25,29 +28,41 @@ def to_image(kspace: Tensor) -> Tensor:
     return torch.fft.fftshift(torch.fft.ifft2(shifted, norm="ortho"), dim=_SIDES)
 
 
+def over_coils(values: Tensor) -> Tensor:
+    """Magnitudes `(..., H, W)` of complex values; several coils `(B, coils, H, W)` become their root sum of squares."""
+    return torch.linalg.vector_norm(values, dim=1) if values.dim() == 4 else values.abs()
+
+
 def magnitude(kspace: Tensor) -> Tensor:
-    """The magnitude image of k-space, `(..., H, W)`: of measured rows alone, this is zero filling."""
-    return to_image(kspace).abs()
+    """The magnitude image of k-space, `(..., H, W)`: of measured rows alone, this is zero filling.
+
+    Several coils `(B, coils, H, W)` give one image, their root sum of squares.
+    """
+    return over_coils(to_image(kspace))
+
+
+def per_row(values: Tensor, kspace: Tensor) -> Tensor:
+    """One value per row, `(B, H)` or `(H,)`, in a shape that broadcasts over the columns and coils of k-space."""
+    return values[:, None, :, None] if kspace.dim() == 4 and values.dim() == 2 else values.unsqueeze(-1)
 
 
 def keep_rows(kspace: Tensor, mask: Tensor) -> Tensor:
-    """What a mask reveals: measured rows as they are, exact zeros elsewhere.
+    """What a mask reveals: measured rows as they are, exact zeros elsewhere, the same for all coils.
 
     Args:
-        kspace: complex, with shape `(B, H, W)`.
+        kspace: complex, with shape `(B, H, W)` or `(B, coils, H, W)`.
         mask: True where a row is measured, with shape `(B, H)`.
     """
-    if mask.dtype != torch.bool or mask.shape != kspace.shape[:2]:
-        raise BudgetError(
-            f"a mask of rows is bool with shape {tuple(kspace.shape[:2])}, got {mask.dtype} with {tuple(mask.shape)}"
-        )
+    expected = (kspace.shape[0], kspace.shape[-2])
+    if mask.dtype != torch.bool or tuple(mask.shape) != expected:
+        raise BudgetError(f"a mask of rows is bool with shape {expected}, got {mask.dtype} with {tuple(mask.shape)}")
     nothing = torch.zeros((), dtype=kspace.dtype, device=kspace.device)
-    return torch.where(mask.unsqueeze(-1), kspace, nothing)  # (B, H, W)
+    return torch.where(per_row(mask, kspace), kspace, nothing)
 
 
 def relaxed_rows(kspace: Tensor, weights: Tensor) -> Tensor:
     """Rows scaled by real weights `(B, H)` or `(H,)`: for gradients with respect to a mask, never for a sensor."""
-    return kspace * weights.unsqueeze(-1)
+    return kspace * per_row(weights, kspace)
 
 
 def acs_rows(rows: int, acs: int) -> Tensor:
@@ -72,6 +87,57 @@ def centre_crop(kspace: Tensor, height: int, width: int) -> Tensor:
         raise DataError(f"k-space of {rows} x {columns} is smaller than the crop of {height} x {width}")
     top, left = rows // 2 - height // 2, columns // 2 - width // 2
     return kspace[..., top : top + height, left : left + width]
+
+
+def remove_oversampling(kspace: Tensor, columns: int) -> Tensor:
+    """k-space `(..., H, W)` of the middle `columns` of the image's columns: a readout is sampled wider than the object.
+
+    Zero frequency stays in the centre, and the image keeps its values.
+    """
+    image = _along_columns(torch.fft.ifft, kspace)
+    left = kspace.shape[-1] // 2 - columns // 2
+    return _along_columns(torch.fft.fft, image[..., left : left + columns])
+
+
+def _along_columns(transform: Callable[..., Tensor], values: Tensor) -> Tensor:
+    return torch.fft.fftshift(transform(torch.fft.ifftshift(values, dim=-1), norm="ortho"), dim=-1)
+
+
+def sensitivities(y: Tensor, mask: Tensor) -> Tensor:
+    """How strongly each coil sees each place, from the measured block in the middle alone; complex, of the shape of `y`.
+
+    A low-resolution estimate: images of the block under a smooth window, divided by their root sum of squares. So the
+    squares of all coils add up to 1 everywhere. They carry the low-resolution phase of the object too, so that an
+    image combined with them is nearly real.
+
+    Args:
+        y: measured k-space, with shape `(B, coils, H, W)`.
+        mask: True (or a weight above a half) where measured, with shape `(B, H)`; the middle row is.
+    """
+    half = _measured_middle(mask > 0.5 if mask.is_floating_point() else mask)  # (B, 1)
+    rows, columns = (_bump(side, half, y.device) for side in y.shape[-2:])  # (B, H), (B, W)
+    image = to_image(y * rows[:, None, :, None] * columns[:, None, None, :])
+    strength = over_coils(image).unsqueeze(1)
+    return image / strength.clamp(min=torch.finfo(strength.dtype).tiny)
+
+
+def _measured_middle(mask: Tensor) -> Tensor:
+    """How far the measured block in the middle reaches to both sides, in rows, at least 1; `(B, 1)`."""
+    rows = mask.shape[1]
+    above, below = mask[:, : rows // 2].flip(1), mask[:, rows // 2 :]
+    reach = [side.long().cumprod(1).sum(1, keepdim=True) for side in (above, below)]
+    return torch.minimum(*reach).clamp(min=1, max=max(1, rows // SMOOTH))
+
+
+def _bump(side: int, half: Tensor, device: torch.device) -> Tensor:
+    """1 at zero frequency, falling as a cosine to 0 at a distance of `half` `(B, 1)`; `(B, side)`."""
+    distance = (torch.arange(side, device=device) - side // 2).abs() / half
+    return torch.cos(0.5 * torch.pi * distance.clamp(max=1)).square()
+
+
+def combine(images: Tensor, maps: Tensor) -> Tensor:
+    """Images of all coils `(B, coils, H, W)` as one, `(B, H, W)`, weighted by their sensitivities."""
+    return (maps.conj() * images).sum(1)
 
 
 def scout(kspace: Tensor, size: int) -> Tensor:

@@ -12,7 +12,7 @@ from torch import Generator, Tensor
 
 from sensewise import masks
 from sensewise.errors import BudgetError, SessionError
-from sensewise.policies.base import Choice, Context, Policy, Start
+from sensewise.policies.base import Choice, Context, Policy, Start, Stop
 from sensewise.policies.choose import TopK
 from sensewise.sensors.base import Sensor, Side
 
@@ -27,6 +27,7 @@ class Trajectory:
         observation: what was measured in all.
         step: when each action was taken: 0 = start, 1..R = greedy steps, -1 = never; int32 `(B, K)`.
         steps: `R`.
+        stopped: True where a stop ended it before the budget was spent, `(B,)`; None where there was no stop.
         scores: the scores before each of the R steps, if they were asked for; `(B, K)` each.
     """
 
@@ -34,6 +35,7 @@ class Trajectory:
     step: Tensor
     steps: int
     scores: tuple[Tensor, ...] = ()
+    stopped: Tensor | None = None
 
     @property
     def mask(self) -> Tensor:
@@ -62,6 +64,7 @@ class Acquisition:
         steps: `R`; what the start leaves of the budget is spread evenly over them.
         start: a first mask `(B, K)`, or what draws one; None starts from nothing.
         choose: which actions to take together in a step.
+        stop: ends a scene before its budget is spent; None for never.
         generator: the source of all randomness; None means seed 0.
         keep_scores: store the scores of every step in the trajectory.
     """
@@ -77,13 +80,15 @@ class Acquisition:
         steps: int = 1,
         start: Tensor | Start | None = None,
         choose: Choice | None = None,
+        stop: Stop | None = None,
         generator: Generator | None = None,
         keep_scores: bool = False,
     ) -> None:
         batch, num_actions = len(observation), math.prod(grid)
         self.policy, self.observation, self.steps, self.grid = policy, observation, steps, grid
         self.budget = masks.count(budget, num_actions)
-        self.side, self.choose = side or Side(), choose or TopK()
+        self.side, self.choose, self.stop = side or Side(), choose or TopK(), stop
+        self.stopped = torch.zeros(batch, dtype=torch.bool, device=observation.device)
         self.generator = torch.Generator().manual_seed(0) if generator is None else generator
         self.keep_scores, self.kept_scores = keep_scores, []  # type: bool, list[Tensor]
         self.step = torch.full((batch, num_actions), NEVER, dtype=torch.int32, device=observation.device)
@@ -115,16 +120,34 @@ class Acquisition:
         return self.step != NEVER
 
     def ask(self) -> Tensor | None:
-        """The actions to take now, `(B, K)` bool; the same again until `tell`; None when the budget is spent."""
+        """The actions to take now, `(B, K)` bool; the same again until `tell`; None when the acquisition has ended."""
         if self.pending is None and self.next_step <= self.steps:
-            measured = self.mask
-            context = Context(self.side, self.budget, self.generator, self.next_step, self.grid)
-            scores = self.policy.scores(self.observation, measured, context)
-            if self.keep_scores:
-                self.kept_scores.append(scores)
-            open_scores = scores.masked_fill(measured, -torch.inf)
-            self.pending = self.choose(open_scores, self.sizes[self.next_step - 1], context)
+            self.pending = self._choose() if self.stop is None else self._choose_or_stop(self.stop)
         return self.pending
+
+    def _choose(self) -> Tensor:
+        """The actions of the next step of every scene."""
+        measured = self.mask
+        context = Context(self.side, self.budget, self.generator, self.next_step, self.grid)
+        scores = self.policy.scores(self.observation, measured, context)
+        if self.keep_scores:
+            self.kept_scores.append(scores)
+        return self.choose(scores.masked_fill(measured, -torch.inf), self.sizes[self.next_step - 1], context)
+
+    def _choose_or_stop(self, stop: Stop) -> Tensor | None:
+        """The actions of the next step, none in scenes that are good enough; None if all of them are."""
+        going = (~self.stopped).nonzero()[:, 0]
+        measured = self.mask[going]
+        context = Context(self.side[going], self.budget, self.generator, self.next_step, self.grid, stop.expects)
+        outlook = self.policy.look(self.observation[going], measured, context)
+        enough = stop(outlook, measured, context)
+        self.stopped[going] = enough
+        if bool(enough.all()):
+            return None
+        scores = outlook.scores.masked_fill(measured, -torch.inf)[~enough]
+        chosen = torch.zeros_like(self.mask)
+        chosen[going[~enough]] = self.choose(scores, self.sizes[self.next_step - 1], context)
+        return chosen
 
     def tell(self, observation: Tensor) -> None:
         """Take the observation of everything measured so far, what was asked last included."""
@@ -136,7 +159,8 @@ class Acquisition:
 
     def trajectory(self) -> Trajectory:
         """What has happened so far."""
-        return Trajectory(self.observation, self.step.clone(), self.steps, tuple(self.kept_scores))
+        stopped = None if self.stop is None else self.stopped.clone()
+        return Trajectory(self.observation, self.step.clone(), self.steps, tuple(self.kept_scores), stopped)
 
 
 def acquire(
@@ -148,10 +172,11 @@ def acquire(
     steps: int = 1,
     start: Tensor | Start | None = None,
     choose: Choice | None = None,
+    stop: Stop | None = None,
     generator: Generator | None = None,
     keep_scores: bool = False,
 ) -> Trajectory:
-    """Measure a whole batch until the budget is spent; arguments as for `Acquisition`."""
+    """Measure a whole batch until the budget is spent or a stop ends it; arguments as for `Acquisition`."""
     nothing = torch.zeros(sensor.batch, sensor.num_actions, dtype=torch.bool, device=sensor.device)
     loop = Acquisition(
         policy,
@@ -162,6 +187,7 @@ def acquire(
         steps=steps,
         start=start,
         choose=choose,
+        stop=stop,
         generator=generator,
         keep_scores=keep_scores,
     )

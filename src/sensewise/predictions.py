@@ -7,6 +7,7 @@ and suits many ordered levels, where `(B, C, H, W, N)` would not fit into memory
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from typing import Self
 
 import torch
@@ -14,7 +15,7 @@ import torch.nn.functional as F
 from torch import Generator, Tensor
 
 from sensewise import information
-from sensewise.tokens import MASK, dequantize
+from sensewise.tokens import MASK, dequantize, quantize, unpack
 
 
 class Prediction(ABC):
@@ -107,93 +108,135 @@ class Categorical(Prediction):
 
 
 class Mixture(Prediction):
-    r"""A mixture of logistic distributions over ordered levels $v_k = (k - 1) / (N - 1)$.
+    r"""A mixture of Gaussians per site, over intensities cut off at 0 and 1.
 
-    Level k has the mass between the middles to its neighbours, $F(v_k + \delta / 2) - F(v_k - \delta / 2)$ with
-    $\delta = 1 / (N - 1)$; the outermost levels take what lies beyond them. Mean and variance are those of the
-    levels' continuous mixture, in closed form; entropy, mode and samples go over the levels, a few at a time.
-    Salimans et al., "PixelCNN++", 2017.
+    $$p(x) = \sum_m \pi_m\, \mathcal N(x; \mu_m, \tau_m^2), \qquad X = \min(\max(x, 0), 1)$$
+
+    What lies below 0 or above 1 counts as 0 or 1, as in a picture that saturates: mean and variance of $X$ are closed
+    forms. Each of the `N` evenly spaced levels has the mass that is nearest to it; entropy and mode go over the levels
+    one at a time, so that memory stays small.
+
+    A reading $r = x + \sigma n$ multiplies the mixture by $\mathcal N(r; x, \sigma^2)$, which gives a mixture of the same
+    kind: $\tau'^2 = (\tau^{-2} + \sigma^{-2})^{-1}$, $\mu' = \mu + (r - \mu)\, \tau^2 / (\tau^2 + \sigma^2)$ and
+    $\pi' \propto \pi\, \mathcal N(r; \mu, \tau^2 + \sigma^2)$. Without noise the site becomes certain.
 
     Args:
-        logits: of the components' weights, with shape `(B, C, M, H, W)`.
-        centres: of the components, on [0, 1], same shape.
-        log_scales: of the components, same shape.
+        log_weights: normalised, with shape `(B, C, M, H, W)`.
+        centres: of the components, before the cut-off, same shape.
+        widths: standard deviations, above 0, same shape.
         num_states: levels `N`.
-        y: tokens that were observed (0 = hidden), with shape `(B, C, H, W)`; None for none.
+        exact: what was read without noise, NaN elsewhere, with shape `(B, C, H, W)`; None for nothing.
     """
 
     def __init__(
-        self, logits: Tensor, centres: Tensor, log_scales: Tensor, num_states: int, y: Tensor | None = None
+        self, log_weights: Tensor, centres: Tensor, widths: Tensor, num_states: int = 256, exact: Tensor | None = None
     ) -> None:
-        self.log_weights = logits.log_softmax(2)
-        self.centres, self.log_scales, self.num_states, self.y = centres, log_scales, num_states, y
+        self.log_weights, self.centres, self.widths = log_weights, centres, widths
+        self.num_states, self.exact = num_states, exact
 
     def given(self, y: Tensor) -> Self:
-        return type(self)(self.log_weights, self.centres, self.log_scales, self.num_states, y)
+        """The mixture after readings `(B, 2 C, H, W)` (see `tokens.pack`), or after noiseless tokens `(B, C, H, W)`."""
+        if y.is_floating_point():
+            values, sigma, seen = unpack(y)
+        else:
+            values, seen = dequantize(y, self.num_states).nan_to_num(0.0), y != MASK
+            sigma = torch.zeros_like(values)
+        own, noise = self.widths.square(), sigma.square().unsqueeze(2)
+        total = own + noise
+        distance = values.unsqueeze(2) - self.centres  # (B, C, M, H, W)
+        read = seen.unsqueeze(2)
+        evidence = (self.log_weights - 0.5 * (distance.square() / total + total.log())).log_softmax(2)
+        log_weights = torch.where(read, evidence, self.log_weights)
+        centres = torch.where(read, self.centres + distance * (own / total), self.centres)
+        widths = torch.where(read, (own * noise / total).sqrt().clamp(min=NARROWEST), self.widths)
+        exact = torch.where(seen & (sigma == 0), values, torch.nan)
+        if self.exact is not None:
+            exact = torch.where(exact.isnan(), self.exact, exact)
+        return type(self)(log_weights, centres, widths, self.num_states, exact)
 
-    def _observed(self, hidden: Tensor, observed: Tensor | float) -> Tensor:
-        """`hidden` at hidden sites, `observed` at the others."""
-        return hidden if self.y is None else torch.where(self.y == MASK, hidden, observed)
+    def _certain(self, value: Tensor, at_certain: Tensor | float) -> Tensor:
+        """`value`, and `at_certain` where a site was read without noise."""
+        return value if self.exact is None else torch.where(self.exact.isnan(), value, at_certain)
+
+    def _moments(self) -> tuple[Tensor, Tensor]:
+        """Mean and variance after the cut-off, `(B, C, H, W)` each."""
+        low, high = -self.centres / self.widths, (1 - self.centres) / self.widths  # (B, C, M, H, W)
+        below, above = torch.special.ndtr(low), torch.special.ndtr(-high)
+        at_low, at_high = _density(low), _density(high)
+        inside = (1 - below - above).clamp(min=0)
+        shift = self.widths * (at_low - at_high)
+        first = self.centres * inside + shift + above
+        second = (self.centres.square() + self.widths.square()) * inside + 2 * self.centres * shift + above
+        second = second + self.widths.square() * (low * at_low - high * at_high)
+        narrow = (low < -6) & (high > 6)  # far inside: nothing is cut off, and second - first^2 would lose digits
+        spread = torch.where(narrow, self.widths.square(), (second - first.square()).clamp(min=0))
+        first = torch.where(narrow, self.centres, first)
+        weights = self.log_weights.exp()
+        mean = (weights * first).sum(2)
+        return mean, (weights * (spread + (first - mean.unsqueeze(2)).square())).sum(2)
 
     def mean(self) -> Tensor:
-        value = (self.log_weights.exp() * self.centres).sum(2).clamp(0, 1)
-        return value if self.y is None else self._observed(value, dequantize(self.y, self.num_states))
+        return self._certain(self._moments()[0], 0.0 if self.exact is None else self.exact)
 
     def variance(self) -> Tensor:
-        weights = self.log_weights.exp()
-        within = (2 * self.log_scales).exp() * (math.pi**2 / 3)
-        mean = (weights * self.centres).sum(2, keepdim=True)
-        return self._observed((weights * (within + (self.centres - mean) ** 2)).sum(2), 0.0)
+        return self._certain(self._moments()[1], 0.0)
 
-    def log_mass(self, tokens: Tensor) -> Tensor:
-        """The log-probability of tokens as if every site were hidden, `(B, C, H, W)`."""
+    def _below(self, edge: float) -> Tensor:
+        """The probability of intensities below an edge between two levels, `(B, C, H, W)`."""
+        return (self.log_weights.exp() * torch.special.ndtr((edge - self.centres) / self.widths)).sum(2)
+
+    def _masses(self) -> Iterator[Tensor]:
+        """The probability of one level after another, `(B, C, H, W)` each."""
         step = 1 / (self.num_states - 1)
-        value = ((tokens.unsqueeze(2) - 1) * step - self.centres) * (-self.log_scales).exp()  # (B, C, M, H, W)
-        half = 0.5 * step * (-self.log_scales).exp()
-        above, below = value + half, value - half
-        inner = _log_sigmoid_difference(above, below)
-        first, last = F.logsigmoid(above), F.logsigmoid(-below)
-        place = tokens.unsqueeze(2)
-        each = torch.where(place == 1, first, torch.where(place == self.num_states, last, inner))
-        return (self.log_weights + each).logsumexp(2)
-
-    def log_prob(self, x: Tensor) -> Tensor:
-        if self.y is None:
-            return self.log_mass(x)
-        return self._observed(self.log_mass(x), torch.where(x == self.y, 0.0, -torch.inf))
+        below = torch.zeros_like(self.centres[:, :, 0])
+        for level in range(self.num_states - 1):
+            up_to = self._below((level + 0.5) * step)
+            yield (up_to - below).clamp(min=0)
+            below = up_to
+        yield (1 - below).clamp(min=0)
 
     def categorical(self) -> Categorical:
         """The same distribution with one number per state: for small images, and as the oracle of the tests."""
-        shape = self.log_weights[:, :, 0].shape
-        levels = [self.log_mass(torch.full(shape, k, device=self.centres.device)) for k in self._levels()]
-        found = Categorical(torch.stack(levels, dim=-1).log_softmax(-1))
-        return found if self.y is None else found.given(self.y)
+        found = Categorical(torch.stack(list(self._masses()), dim=-1).log())
+        return found if self.exact is None else found.given(self._exact_tokens())
 
-    def _levels(self) -> range:
-        return range(1, self.num_states + 1)
-
-    def _scan(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Entropy, the largest log-probability and its token, one level at a time; `(B, C, H, W)` each."""
-        shape = self.log_weights[:, :, 0].shape
-        entropy = torch.zeros(shape, device=self.centres.device)
-        best = torch.full_like(entropy, -torch.inf)
-        token = torch.ones(shape, dtype=torch.int64, device=self.centres.device)
-        for k in self._levels():
-            log_p = self.log_mass(torch.full(shape, k, device=self.centres.device))
-            entropy -= log_p.exp() * log_p
-            token = torch.where(log_p > best, k, token)
-            best = torch.maximum(best, log_p)
-        return entropy.clamp(min=0), best, token
+    def _exact_tokens(self) -> Tensor:
+        """Tokens of what was read without noise, 0 elsewhere."""
+        assert self.exact is not None
+        known = quantize(self.exact.nan_to_num(0.0).clamp(0, 1), self.num_states)
+        return torch.where(self.exact.isnan(), MASK, known)
 
     def entropy(self) -> Tensor:
-        return self._observed(self._scan()[0], 0.0)
+        total = torch.zeros_like(self.centres[:, :, 0])
+        for mass in self._masses():
+            total += torch.special.entr(mass)
+        return self._certain(total, 0.0)
+
+    def _best(self) -> tuple[Tensor, Tensor]:
+        """The most probable token and its probability, `(B, C, H, W)` each."""
+        best = torch.full_like(self.centres[:, :, 0], -1.0)
+        token = torch.zeros(best.shape, dtype=torch.int64, device=best.device)
+        for level, mass in enumerate(self._masses()):
+            token = torch.where(mass > best, level + 1, token)
+            best = torch.maximum(best, mass)
+        return token, best
 
     def mode(self) -> Tensor:
-        token = self._scan()[2]
-        return token if self.y is None else torch.where(self.y == MASK, token, self.y)
+        token = self._best()[0]
+        return token if self.exact is None else torch.where(self.exact.isnan(), token, self._exact_tokens())
 
     def expected_errors(self) -> Tensor:
-        return self._observed(1 - self._scan()[1].exp(), 0.0)
+        return self._certain((1 - self._best()[1]).clamp(min=0), 0.0)
+
+    def log_prob(self, x: Tensor) -> Tensor:
+        level, half = x.unsqueeze(2) - 1, 0.5 / (self.num_states - 1)
+        distance = level.to(self.centres.dtype) / (self.num_states - 1) - self.centres
+        low = torch.where(level == 0, -torch.inf, (distance - half) / self.widths)
+        high = torch.where(level == self.num_states - 1, torch.inf, (distance + half) / self.widths)
+        found = torch.logsumexp(self.log_weights + log_normal_mass(low, high), 2)
+        if self.exact is None:
+            return found
+        return self._certain(found, torch.where(x == self._exact_tokens(), 0.0, -torch.inf))
 
     def sample(self, n: int, generator: Generator) -> Tensor:
         device = self.centres.device
@@ -201,17 +244,31 @@ class Mixture(Prediction):
         component = (self.log_weights - noise.log().to(device)).argmax(3, keepdim=True)  # (n, B, C, 1, H, W)
         many = (n, *self.centres.shape)
         centre = self.centres.expand(many).gather(3, component).squeeze(3)
-        scale = self.log_scales.expand(many).gather(3, component).squeeze(3).exp()
-        u = torch.rand(centre.shape, generator=generator, device=generator.device).to(device)
-        value = centre + scale * torch.logit(u, eps=1e-6)
-        token = (value.clamp(0, 1) * (self.num_states - 1)).round().long() + 1
-        return token if self.y is None else torch.where(self.y == MASK, token, self.y)
+        width = self.widths.expand(many).gather(3, component).squeeze(3)
+        bell = torch.randn(centre.shape, generator=generator, device=generator.device).to(device)
+        value = (centre + width * bell).clamp(0, 1)
+        token = (value * (self.num_states - 1)).round().long() + 1
+        return token if self.exact is None else torch.where(self.exact.isnan(), token, self._exact_tokens())
 
 
-def _log_sigmoid_difference(above: Tensor, below: Tensor) -> Tensor:
-    """`log(sigmoid(above) - sigmoid(below))` for above > below, exact far out in the tails as well."""
-    gap = above - below
-    return F.logsigmoid(above) + F.logsigmoid(-below) + torch.log(-torch.expm1(-gap))
+NARROWEST = 1e-5  # the width of a component that is known exactly
+
+
+def _density(z: Tensor) -> Tensor:
+    return torch.exp(-0.5 * z.square()) / math.sqrt(2 * math.pi)
+
+
+def log_normal_mass(low: Tensor, high: Tensor) -> Tensor:
+    r"""$\log(\Phi(b) - \Phi(a))$, also far out in the tails; a < b, either may be infinite."""
+    flip = low > 0  # by symmetry both ends on the left, where the distribution keeps its digits
+    low, high = torch.where(flip, -high, low), torch.where(flip, -low, high)
+    far = high < -8
+    mass = torch.special.ndtr(torch.where(far, 0.0, high)) - torch.special.ndtr(torch.where(far, -1.0, low))
+    near = torch.where(far, high, -8.0)  # beyond 8 widths: the tail from the nearer end, less that from the farther one
+    gap = torch.where(far & low.isfinite(), high - low, 1.0)
+    share = torch.where(low.isfinite(), torch.log(-torch.expm1((gap * near).clamp(max=-1e-6))), 0.0)
+    tail = -0.5 * near.square() - 0.5 * math.log(2 * math.pi) - torch.log(-near) + share
+    return torch.where(far, tail, mass.clamp(min=1e-30).log())
 
 
 def entropy(prediction: Prediction) -> Tensor:
@@ -222,6 +279,11 @@ def entropy(prediction: Prediction) -> Tensor:
 def variance(prediction: Prediction) -> Tensor:
     """`prediction.variance()`, as a function: it knows that levels are ordered."""
     return prediction.variance()
+
+
+def expected_errors(prediction: Prediction) -> Tensor:
+    """`prediction.expected_errors()`, as a function."""
+    return prediction.expected_errors()
 
 
 def mean(prediction: Prediction) -> Tensor:

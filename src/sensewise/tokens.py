@@ -70,3 +70,23 @@ def summary(x: Tensor, levels: int, size: int = 8) -> Tensor:
     """
     grey = ((x.float() - 1) / (levels - 1)).mean(dim=1, keepdim=True)  # (B, 1, H, W)
     return F.adaptive_avg_pool2d(grey, size)
+
+
+def pack(values: Tensor, noise: Tensor) -> Tensor:
+    """Readings as one tensor: intensities, NaN where nothing was read, then the noise of each.
+
+    Args:
+        values: with shape `(B, C, H, W)`.
+        noise: the standard deviation of each reading (for images of two levels, the probability of a flip), same shape.
+
+    Returns:
+        Readings, with shape `(B, 2 C, H, W)`.
+    """
+    return torch.cat([values, torch.where(values.isnan(), 0.0, noise)], dim=1)
+
+
+def unpack(readings: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Intensities (0 where nothing was read), noise, and True where there is a reading; `(B, C, H, W)` each."""
+    values, noise = readings.chunk(2, dim=1)
+    seen = ~values.isnan()
+    return torch.where(seen, values, 0.0), noise, seen

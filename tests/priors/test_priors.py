@@ -34,7 +34,7 @@ class MixturePrior(Prior):
     def predict(self, y, label, t):
         values = (y.float() / self.num_states).unsqueeze(2).repeat(1, 1, 3, 1, 1)
         values = torch.stack([values[:, :, i].roll(i, -1) for i in range(3)], dim=2)
-        return Mixture(values, values, values - 3, self.num_states)
+        return Mixture(values.log_softmax(2), values, (values - 3).exp(), self.num_states)
 
 
 def with_network(name, size=None, channels=1, **options):

@@ -179,22 +179,16 @@ def test_trainers_never_get_the_split_that_scores(folder, monkeypatch):
         assert not set(recipe.scenes.sources) & set(recipe.held_out.sources)
 
 
-SMALL = """
-widths = [8, 8]
-blocks = [1, 1]
-"""
+SMALL = "widths = [8, 8]\nblocks = [1, 1]\n"
 TINY_FIT = "steps = 2\nvalidate_every = 2\nclip = 1.0\n"
-PIXELS = "".join(
-    [
-        *(
-            f"[prior.mnist.{stage}]\nbatch_size = 4\n[prior.mnist.{stage}.network]{SMALL}[prior.mnist.{stage}.fit]\n{TINY_FIT}"
-            for stage in ("random-masks", "on-policy", "on-policy-2")
-        ),
-        f"[generator.mnist.disarm]\nbatch_size = 4\n[generator.mnist.disarm.fit]\n{TINY_FIT}",
-        f"[loupe.mnist]\nbudgets = [0.1, 0.3]\nbatch_size = 4{SMALL}[loupe.mnist.fit]\n{TINY_FIT}",
-        f"[mask-state.mnist]\nseeds = 1\nbatch_size = 4\n[mask-state.mnist.network]{SMALL}",
-        f"[mask-state.mnist.start]\n{TINY_FIT}[mask-state.mnist.fine_tune]\n{TINY_FIT}",
-    ]
+STAGE = "[prior.mnist.{0}]\nbatch_size = 4\n[prior.mnist.{0}.network]\n" + SMALL + "[prior.mnist.{0}.fit]\n" + TINY_FIT
+STAGES = ("random-masks", "on-policy", "on-policy-2")
+PIXELS = (
+    "".join(STAGE.format(stage) for stage in STAGES)
+    + f"[generator.mnist.disarm]\nbatch_size = 4\n[generator.mnist.disarm.fit]\n{TINY_FIT}"
+    + f"[loupe.mnist]\nbudgets = [0.1, 0.3]\nbatch_size = 4\n{SMALL}[loupe.mnist.fit]\n{TINY_FIT}"
+    + f"[mask-state.mnist]\nseeds = 1\nbatch_size = 4\n[mask-state.mnist.network]\n{SMALL}"
+    + f"[mask-state.mnist.start]\n{TINY_FIT}[mask-state.mnist.fine_tune]\n{TINY_FIT}"
 )
 
 
@@ -210,7 +204,7 @@ def pixels(tmp_path, monkeypatch, tiny_digits):
 
 
 def test_priors_stage_by_stage_then_what_needs_them(pixels):
-    for stage in ("random-masks", "on-policy", "on-policy-2"):
+    for stage in STAGES:
         assert "complete" in sensewise("train", "prior", "--stage", stage, "--preset", "own.toml")
     runs = pixels / "runs" / "own"
     inits = [

@@ -3,6 +3,10 @@
 Both take measured k-space `(B, H, W)` (complex, zeros where nothing was measured) and the mask `(B, H)` (bool, or real
 weights when a gradient with respect to the mask is wanted), and give the image. Input and output are scaled by the
 largest zero-filled magnitude of the slice itself, so a result does not depend on the units of the scanner.
+
+Several coils `(B, coils, H, W)` are seen as one image, combined with the sensitivities that the measured block in the
+middle gives; what was measured is put back coil by coil, and the result is their root sum of squares. So weights that
+were trained with one coil serve any number.
 """
 
 from itertools import pairwise
@@ -11,19 +15,38 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sensewise.kspace import to_image, to_kspace
+from sensewise.kspace import combine, magnitude, per_row, sensitivities, to_image, to_kspace
 from sensewise.networks.unet import Block, down_and_up
 
 GAIN_IN, GAIN_OUT = 5.0, 0.05  # of the planes and of the correction: inside the network both are about 1
 
 
-def _planes(y: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Zero-filled image `(B, H, W)`, its largest magnitude `(B, 1, 1)`, and the network's input `(B, 3, H, W)`."""
-    zero_filled = to_image(y)
+class _Coils:
+    """Between one image and the k-space of every coil; a single coil sees the image as it is.
+
+    Args:
+        y: measured k-space, with shape `(B, H, W)` or `(B, coils, H, W)`.
+        mask: which rows of it were measured, with shape `(B, H)`.
+    """
+
+    def __init__(self, y: Tensor, mask: Tensor) -> None:
+        self.maps = sensitivities(y, mask) if y.dim() == 4 else None
+
+    def image(self, kspace: Tensor) -> Tensor:
+        """One complex image `(B, H, W)`."""
+        return to_image(kspace) if self.maps is None else combine(to_image(kspace), self.maps)
+
+    def kspace(self, image: Tensor) -> Tensor:
+        """What the coils would measure of it, of the shape of `y`."""
+        return to_kspace(image if self.maps is None else self.maps * image.unsqueeze(1))
+
+
+def _planes(zero_filled: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """The largest magnitude `(B, 1, 1)` of a zero-filled image `(B, H, W)`, and the network's input `(B, 3, H, W)`."""
     scale = zero_filled.abs().flatten(1).amax(1).view(-1, 1, 1)
     small = zero_filled / scale
     rows = mask.to(small.real.dtype).unsqueeze(-1).expand(small.shape)
-    return zero_filled, scale, torch.stack([small.real, small.imag, rows], dim=1)
+    return scale, torch.stack([small.real, small.imag, rows], dim=1)
 
 
 class PaperUNet(nn.Module):
@@ -47,7 +70,7 @@ class PaperUNet(nn.Module):
 
     def forward(self, y: Tensor, mask: Tensor) -> Tensor:
         """Magnitudes `(B, H, W)`, never negative."""
-        zero_filled, scale, x = _planes(y, mask)
+        scale, x = _planes(_Coils(y, mask).image(y), mask)
         height, width = y.shape[-2:]
         x = F.pad(x, (0, -width % self.multiple, 0, -height % self.multiple))
         skips: list[Tensor] = []
@@ -58,11 +81,11 @@ class PaperUNet(nn.Module):
         for grow, stage in zip(reversed(self.grow), reversed(self.up), strict=True):
             x = stage(torch.cat([grow(x), skips.pop()], dim=1))
         residual = self.head(x)[:, 0, :height, :width]
-        return (zero_filled.abs() + scale * residual).clamp(min=0)
+        return (magnitude(y) + scale * residual).clamp(min=0)
 
     def complex_image(self, y: Tensor, mask: Tensor) -> Tensor:
         """The reconstruction with the zero-filled phase, complex `(B, H, W)`."""
-        return torch.polar(self(y, mask), to_image(y).angle())
+        return torch.polar(self(y, mask), _Coils(y, mask).image(y).angle())
 
 
 def _double(inputs: int, outputs: int) -> nn.Sequential:
@@ -129,25 +152,32 @@ class ComplexUNet(nn.Module):
         self.condition = nn.Sequential(nn.Linear(rows, embedding), nn.SiLU(), nn.Linear(embedding, embedding))
         self.cascades = nn.ModuleList(_Cascade(widths, blocks, patch, embedding) for _ in range(cascades))
 
-    def complex_image(self, y: Tensor, mask: Tensor) -> Tensor:
-        """The reconstruction, complex `(B, H, W)`; its k-space has the measured rows as they were measured."""
-        image, scale, planes = _planes(y, mask)
+    def _completed(self, y: Tensor, mask: Tensor, coils: _Coils) -> Tensor:
+        """k-space of the shape of `y`, the measured rows as they were measured."""
         height, width = y.shape[-2:]
         padding = (0, -width % self.multiple, 0, -height % self.multiple)
+        completed, image = y, coils.image(y)
+        scale, planes = _planes(image, mask)
         weights = mask.to(planes.dtype)
         embedding = F.silu(self.condition(2 * weights - 1))
-        hidden = (1 - weights).unsqueeze(-1)  # (B, H, 1)
-        for cascade in self.cascades:
+        hidden = per_row(1 - weights, y)
+        for number, cascade in enumerate(self.cascades):
+            image = coils.image(completed) if number else image
             small = image / scale
             planes = torch.stack([small.real, small.imag, planes[:, 2]], dim=1)
             drawn = cascade(F.pad(planes, padding), embedding)[..., :height, :width].to(planes.dtype)
-            guess = to_kspace(small + torch.complex(drawn[:, 0], drawn[:, 1])) * scale
-            image = to_image(y + hidden * guess)
-        return image
+            guess = coils.kspace(small + torch.complex(drawn[:, 0], drawn[:, 1]))
+            completed = y + hidden * (guess * scale.view(-1, *[1] * (y.dim() - 1)))
+        return completed
+
+    def complex_image(self, y: Tensor, mask: Tensor) -> Tensor:
+        """The reconstruction, complex `(B, H, W)`; its k-space has the measured rows as they were measured."""
+        coils = _Coils(y, mask)
+        return coils.image(self._completed(y, mask, coils))
 
     def forward(self, y: Tensor, mask: Tensor) -> Tensor:
         """Magnitudes `(B, H, W)`."""
-        return self.complex_image(y, mask).abs()
+        return magnitude(self._completed(y, mask, _Coils(y, mask)))
 
 
 RECONSTRUCTORS = {"paper-unet": PaperUNet, "complex-unet": ComplexUNet}

@@ -6,12 +6,18 @@ Random masks, learned one-shot masks and greedy information gain differ only in 
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from torch import Generator, Tensor
 
+from sensewise.errors import ConfigError
+from sensewise.predictions import Prediction
 from sensewise.priors.base import Prior
 from sensewise.sensors.base import Side
+
+Score = Callable[[Prediction], Tensor]
+"""A number per site of a prediction, `(B, C, H, W)`: `predictions.entropy`, `predictions.variance`, ..."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +30,7 @@ class Context:
         generator: the source of all randomness.
         step: the number of this step, from 1.
         grid: how the actions lie to each other, such as `(H, W)`.
+        expects: what a stop wants to know of the prediction, added up over each scene; None for nothing.
     """
 
     side: Side
@@ -31,11 +38,27 @@ class Context:
     generator: Generator
     step: int
     grid: tuple[int, ...]
+    expects: Score | None = None
 
     @property
     def fraction(self) -> float:
         """The budget as a fraction of the actions."""
         return self.budget / math.prod(self.grid)
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """What a policy sees before a step.
+
+    Attributes:
+        scores: of the actions, with shape `(B, K)`.
+        expected: what `Context.expects` adds up to, with shape `(B,)`; None where it was not asked for.
+        sites: how many sites that is of each scene.
+    """
+
+    scores: Tensor
+    expected: Tensor | None = None
+    sites: int = 0
 
 
 class Policy(ABC):
@@ -61,6 +84,26 @@ class Policy(ABC):
         Returns:
             Scores, with shape `(B, K)`.
         """
+
+    def look(self, observation: Tensor, mask: Tensor, context: Context) -> Outlook:
+        """The scores, and what a stop wants to know, from one pass; arguments as for `scores`."""
+        if context.expects is not None:
+            raise ConfigError(f"{type(self).__name__} has no prior to expect anything: a stop needs a greedy policy")
+        return Outlook(self.scores(observation, mask, context))
+
+
+class Stop(ABC):
+    """Base of every rule that ends an acquisition before its budget is spent.
+
+    Attributes:
+        expects: what it has to know of the prediction, added up over each scene; None for the scores alone.
+    """
+
+    expects: Score | None = None
+
+    @abstractmethod
+    def __call__(self, outlook: Outlook, mask: Tensor, context: Context) -> Tensor:
+        """True where a scene is good enough, `(B,)`; asked before every step."""
 
 
 class Choice(ABC):

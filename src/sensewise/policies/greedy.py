@@ -1,28 +1,23 @@
 """Greedy information gain: where the prior is most uncertain, given everything measured so far."""
 
-from collections.abc import Callable
-
+import torch
 from torch import Tensor
 
 from sensewise import masks, predictions
 from sensewise.errors import ConfigError
-from sensewise.policies.base import Context, Policy
+from sensewise.policies.base import Context, Outlook, Policy, Score
 from sensewise.predictions import Prediction
 from sensewise.priors.base import Prior
 from sensewise.sensors.base import View
 from sensewise.sensors.pixels import Pixels
-
-Score = Callable[[Prediction], Tensor]
-"""What a site is worth, `(B, C, H, W)`: `predictions.entropy`, the information gain of a noiseless reading in nats, or
-`predictions.variance`, which knows that levels are ordered."""
-
 
 class Greedy(Policy):
     """The actions that a prior expects to learn most from.
 
     Args:
         prior: supplies the posterior.
-        score: what a site is worth; an action is worth the sum over what it measures.
+        score: what a site is worth: `predictions.entropy`, the information gain of a noiseless reading in nats, or
+            `predictions.variance`, which knows that levels are ordered. An action is worth the sum over what it measures.
         view: how the prior looks through the sensor; pixels as they are by default.
         reach: how far a pixel tells about its neighbours: scores are summed over a neighbourhood of that width, in
             pixels. 0 looks at the pixel alone.
@@ -49,5 +44,16 @@ class Greedy(Policy):
         return masks.around(alone, (height, width), self.reach) if self.reach else alone
 
     def scores(self, observation: Tensor, mask: Tensor, context: Context) -> Tensor:
+        return self.look(observation, mask, context).scores
+
+    def look(self, observation: Tensor, mask: Tensor, context: Context) -> Outlook:
+        def worth_and_expected(prediction: Prediction) -> Tensor:
+            worth = self.worth(prediction)  # (B, K)
+            if context.expects is None:
+                return worth
+            return torch.cat([worth, context.expects(prediction).flatten(1).sum(1, keepdim=True)], dim=1)
+
         y = self.view.tokens(observation, mask)
-        return self.around(self.prior.in_chunks(self.worth, y, context.side.label), context.grid)
+        found = self.prior.in_chunks(worth_and_expected, y, context.side.label)
+        alone, expected = found[:, : mask.shape[1]], None if context.expects is None else found[:, -1]
+        return Outlook(self.around(alone, context.grid), expected, y[0].numel())

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from sensewise.errors import BudgetError
-from sensewise.kspace import acs_block, acs_rows
+from sensewise.kspace import acs_block, acs_rows, over_coils
 from sensewise.masks import top_k
 from sensewise.policies.base import Context, Policy
 
@@ -79,7 +79,7 @@ def windows(rows: int) -> Tensor:
 
 def log_energy(y: Tensor, acs: int) -> Tensor:
     """The log of each row's energy over the ACS block's, which is always measured; `(B, rows)`, low where hidden."""
-    energy = y.abs().square().sum(2)  # (B, rows)
+    energy = over_coils(y).square().sum(2)  # (B, rows)
     block = acs_block(energy, acs).sum(1, keepdim=True)
     return (energy / block + 1e-12).log()
 

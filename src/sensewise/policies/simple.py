@@ -7,7 +7,7 @@ from torch import Generator, Tensor
 
 from sensewise import masks
 from sensewise.errors import BudgetError, ConfigError
-from sensewise.kspace import acs_rows
+from sensewise.kspace import acs_rows, over_coils
 from sensewise.policies.base import Context, Policy
 from sensewise.policies.starts import check_rows
 from sensewise.sensors.base import Side
@@ -120,5 +120,5 @@ def best_rows(values: Tensor, k: int, acs: int) -> Tensor:
 
 def row_energy(kspace: Tensor) -> Tensor:
     """The mean over slices of each row's share of the energy, `(rows,)`: `best_rows` of it is the energy oracle."""
-    energy = kspace.abs().square().sum(-1)  # (B, rows)
+    energy = over_coils(kspace).square().sum(-1)  # (B, rows)
     return (energy / energy.sum(1, keepdim=True)).mean(0)

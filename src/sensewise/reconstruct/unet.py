@@ -13,7 +13,7 @@ class UNetReconstructor(Reconstructor):
     """MR magnitudes drawn by a network from measured rows, `(B, H, W)`.
 
     Args:
-        network: k-space `(B, H, W)` and mask `(B, H)` to magnitudes.
+        network: k-space `(B, H, W)` or `(B, coils, H, W)` and mask `(B, H)` to magnitudes.
         chunk: slices at a time, so that memory stays small for any batch.
     """
 

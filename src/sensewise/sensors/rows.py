@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sensewise.errors import DataError
 from sensewise.information import per_pixel
-from sensewise.kspace import acs_block, keep_rows, scout
+from sensewise.kspace import acs_block, keep_rows, over_coils, scout
 from sensewise.predictions import Categorical, Prediction
 from sensewise.sensors.base import Sensor, View
 from sensewise.tokens import MASK
@@ -24,14 +24,18 @@ class RowSensor(Sensor):
     """Phase-encode rows of MR slices; rows that were not measured read exactly 0.
 
     Args:
-        kspace: the fully sampled slices, complex, with shape `(B, H, W)`.
+        kspace: the fully sampled slices, complex, with shape `(B, H, W)` or `(B, coils, H, W)`: a row is measured by
+            all coils at once.
     """
 
     def __init__(self, kspace: Tensor) -> None:
-        if kspace.dim() != 3 or not kspace.is_complex():
-            raise DataError(f"k-space is complex with shape (B, H, W), got {kspace.dtype} with {tuple(kspace.shape)}")
+        if kspace.dim() not in (3, 4) or not kspace.is_complex():
+            raise DataError(
+                "k-space is complex with shape (B, H, W) or (B, coils, H, W), "
+                f"got {kspace.dtype} with {tuple(kspace.shape)}"
+            )
         self._kspace = kspace
-        self.batch, self.grid = len(kspace), (kspace.shape[1],)
+        self.batch, self.grid = len(kspace), (kspace.shape[-2],)
         self.device = kspace.device
 
     def reveal(self, mask: Tensor) -> Tensor:
@@ -86,5 +90,5 @@ class RowProfile(View):
 
 def row_levels(kspace: Tensor, acs: int) -> Tensor:
     """The log of each row's mean magnitude over the mean of the ACS block, `(B, H)`."""
-    mean = kspace.abs().mean(-1)
+    mean = over_coils(kspace).mean(-1)
     return (mean / acs_block(mean, acs).mean(1, keepdim=True)).log()

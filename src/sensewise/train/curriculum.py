@@ -15,8 +15,8 @@ from torch import Generator, Tensor
 from sensewise import masks, predictions
 from sensewise.diffusion import AbsorbingProcess
 from sensewise.errors import ConfigError
+from sensewise.policies.base import Score
 from sensewise.policies.choose import SPREAD_VARIANCE
-from sensewise.policies.greedy import Score
 
 SCORES: dict[str, Score] = {"entropy": predictions.entropy, "variance": predictions.variance}
 SPREAD_REACH = 0.6  # of the policy that goes with SPREAD_VARIANCE

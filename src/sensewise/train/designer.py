@@ -28,7 +28,7 @@ from sensewise.reconstruct.prior import PosteriorMean
 from sensewise.sensors.base import Side
 from sensewise.tokens import UNKNOWN, dequantize, observe, site_mask, summary
 from sensewise.train.gradient import FitSettings, Objective
-from sensewise.train.recipe import GradientRecipe, settings_without
+from sensewise.train.recipe import GradientRecipe
 
 Surrogate = Literal["all", "all-raw", "observed", "variance"]
 Estimator = Literal["disarm", "straight-through"]
@@ -329,10 +329,7 @@ class DesignerRecipe(GradientRecipe):
     prior: AbsorbingPrior
 
     kind = "generator"
-
-    @property
-    def fit(self) -> FitSettings:
-        return self.settings.fit
+    part_of_model = ("decoder",)
 
     def model(self) -> dict[str, Any]:
         return {
@@ -340,9 +337,6 @@ class DesignerRecipe(GradientRecipe):
             "num_labels": self.scenes.num_labels,
             "decoder": self.settings.decoder,
         }
-
-    def training(self) -> dict[str, Any]:
-        return settings_without(self.settings, "decoder")
 
     def about(self) -> dict[str, Any]:
         return {"prior": fingerprint(self.prior)}

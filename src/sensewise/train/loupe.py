@@ -5,7 +5,7 @@ forward model of rows starts from magnitudes, so its k-space is Hermitian, which
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -96,10 +96,7 @@ class LoupeRecipe(GradientRecipe):
     budget: float
 
     kind = "loupe"
-
-    @property
-    def fit(self) -> FitSettings:
-        return self.settings.fit
+    part_of_model = ("budgets", "widths", "blocks")
 
     def model(self) -> dict[str, Any]:
         return {
@@ -109,9 +106,6 @@ class LoupeRecipe(GradientRecipe):
             "widths": list(self.settings.widths),
             "blocks": list(self.settings.blocks),
         }
-
-    def training(self) -> dict[str, Any]:
-        return {"batch_size": self.settings.batch_size, "fit": asdict(self.settings.fit)}
 
     def objective(self, model: Loupe) -> LoupeObjective:
         return LoupeObjective(model, self.scenes, self.held_out, self.settings.batch_size)
@@ -224,10 +218,6 @@ class LoupeRowsRecipe(GradientRecipe):
     kind = "loupe-rows"
 
     @property
-    def fit(self) -> FitSettings:
-        return self.settings.fit
-
-    @property
     def k(self) -> int:
         """Rows of the mask, the ACS block included."""
         return count_rows(self.budget, self.scenes.shape[0], self.acs)
@@ -235,9 +225,6 @@ class LoupeRowsRecipe(GradientRecipe):
     def model(self) -> dict[str, Any]:
         rows = self.scenes.shape[0]
         return {"rows": rows, "budget": self.budget, "base": self.settings.base, "k": self.k, "acs": self.acs}
-
-    def training(self) -> dict[str, Any]:
-        return asdict(self.settings)
 
     def objective(self, model: LoupeRows) -> LoupeRowsObjective:
         return LoupeRowsObjective(model, self.scenes, self.held_out, self.k, self.acs, self.settings)

@@ -8,7 +8,7 @@ are the most valuable ones of the static mask.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -267,9 +267,6 @@ class PlanRecipe(Recipe):
     def model(self) -> dict[str, Any]:
         rows = self.scenes.shape[0]
         return {"rows": rows, "acs": self.acs, "k": count_rows(self.budget, rows, self.acs)}
-
-    def training(self) -> dict[str, Any]:
-        return asdict(self.settings)
 
     def about(self) -> dict[str, Any]:
         return {"reconstructor": fingerprint(self.network)}

@@ -23,7 +23,7 @@ from sensewise.sensors.pixels import PixelSensor
 from sensewise.tokens import MASK, UNKNOWN, dequantize, observe, site_mask
 from sensewise.train.curriculum import SCORES, SPREAD_REACH, Curriculum, Rollouts, random_masks
 from sensewise.train.gradient import FitSettings, Objective
-from sensewise.train.recipe import GradientRecipe, settings_without
+from sensewise.train.recipe import GradientRecipe
 
 VALIDATION_IMAGES = 512
 CHUNK = 64  # images of a pass in validation
@@ -202,10 +202,7 @@ class PriorRecipe(GradientRecipe):
     mask_state: bool | None = None
 
     kind = "prior"
-
-    @property
-    def fit(self) -> FitSettings:
-        return self.settings.fit
+    part_of_model = ("network", "time_input")
 
     def model(self) -> dict[str, Any]:
         network = self.settings.network
@@ -219,9 +216,6 @@ class PriorRecipe(GradientRecipe):
             **network.options(),
             **own,
         }
-
-    def training(self) -> dict[str, Any]:
-        return settings_without(self.settings, "network", "time_input")
 
     def about(self) -> dict[str, Any]:
         return {"init": None if self.init is None else Path(self.init).name}

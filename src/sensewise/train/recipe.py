@@ -5,7 +5,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import nn
@@ -17,7 +17,19 @@ from sensewise.train.gradient import FitSettings, Objective, Training
 from sensewise.train.processes import Execution
 
 HERE = Execution()
-M = TypeVar("M", bound=nn.Module)
+
+
+class Settings(Protocol):
+    """Any dataclass."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+
+class GradientSettings(Settings, Protocol):
+    """Any dataclass that says how long and how fast to train."""
+
+    @property
+    def fit(self) -> FitSettings: ...
 
 
 class Recipe(ABC):
@@ -25,19 +37,19 @@ class Recipe(ABC):
 
     Attributes:
         kind: of the result, as `hub.KINDS` knows it; a kind that is not there makes masks.
+        part_of_model: settings that stand in `model` of the config, and not in `training`.
+        settings: of the run.
         scenes: what is learned from.
     """
 
     kind: ClassVar[str]
+    part_of_model: ClassVar[tuple[str, ...]] = ()
+    settings: Settings
     scenes: Scenes
 
     @abstractmethod
     def model(self) -> dict[str, Any]:
         """The part `model` of the config: what it takes to build the result again."""
-
-    @abstractmethod
-    def training(self) -> dict[str, Any]:
-        """The part `training` of the config: the settings."""
 
     def about(self) -> dict[str, Any]:
         """Further parts of the config, such as what the result was made against."""
@@ -45,13 +57,14 @@ class Recipe(ABC):
 
     def config(self) -> dict[str, Any]:
         """What `config.json` of the run says."""
+        settings = dataclasses.asdict(self.settings)
         licence = {"licence": self.scenes.licence} if self.scenes.licence else {}
         return {
             "kind": self.kind,
             "data": self.scenes.name,
             **self.about(),
             "model": self.model(),
-            "training": self.training(),
+            "training": {key: value for key, value in settings.items() if key not in self.part_of_model},
             **licence,
         }
 
@@ -68,10 +81,7 @@ class Recipe(ABC):
 class GradientRecipe(Recipe):
     """How a model is trained by gradients."""
 
-    @property
-    @abstractmethod
-    def fit(self) -> FitSettings:
-        """How long and how fast."""
+    settings: GradientSettings
 
     @abstractmethod
     def objective(self, model: Any) -> Objective:
@@ -87,11 +97,11 @@ class GradientRecipe(Recipe):
 
     def job(self, *, fresh: bool) -> Training:
         with torch.random.fork_rng(devices=()):  # the seed decides, and the global randomness is as before
-            torch.manual_seed(self.fit.seed)
+            torch.manual_seed(self.settings.fit.seed)
             model = self.fresh()
         if fresh:
             self.initialise(model)
-        return Training(self.objective(model), self.fit)
+        return Training(self.objective(model), self.settings.fit)
 
 
 def train_all(recipes: Mapping[str, Recipe], folder: Path, execution: Execution = HERE) -> bool:
@@ -113,8 +123,3 @@ def train_all(recipes: Mapping[str, Recipe], folder: Path, execution: Execution 
         if not recipe.train(target, here):
             return False
     return True
-
-
-def settings_without(settings: Any, *names: str) -> dict[str, Any]:
-    """A settings dataclass as plain values, without some of them."""
-    return {key: value for key, value in dataclasses.asdict(settings).items() if key not in names}

@@ -18,7 +18,7 @@ from sensewise.policies.simple import FAMILY_NAMES, draw_rows
 from sensewise.policies.starts import count_rows
 from sensewise.reconstruct.unet import UNetReconstructor
 from sensewise.train.gradient import FitSettings, Objective
-from sensewise.train.recipe import GradientRecipe, settings_without
+from sensewise.train.recipe import GradientRecipe
 
 
 @dataclass(frozen=True)
@@ -140,10 +140,7 @@ class ReconstructorRecipe(GradientRecipe):
     acs: int
 
     kind = "reconstructor"
-
-    @property
-    def fit(self) -> FitSettings:
-        return self.settings.fit
+    part_of_model = ("network",)
 
     def model(self) -> dict[str, Any]:
         height, width = self.scenes.shape
@@ -153,9 +150,6 @@ class ReconstructorRecipe(GradientRecipe):
             "acs": self.acs,
             "network": {"name": network.name, **network.options(height)},
         }
-
-    def training(self) -> dict[str, Any]:
-        return settings_without(self.settings, "network")
 
     def objective(self, model: nn.Module) -> ReconstructionObjective:
         return ReconstructionObjective(model, self.scenes, self.held_out, self.acs, self.settings)

@@ -1,7 +1,7 @@
 """The relaxed row profile: one score per row, trained against reconstructor A through a straight-through top-k mask."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -130,15 +130,8 @@ class RelaxedRecipe(GradientRecipe):
 
     kind = "relaxed-profile"
 
-    @property
-    def fit(self) -> FitSettings:
-        return self.settings.fit
-
     def model(self) -> dict[str, Any]:
         return {"k": count_rows(self.budget, self.scenes.shape[0], self.acs), "acs": self.acs}
-
-    def training(self) -> dict[str, Any]:
-        return asdict(self.settings)
 
     def about(self) -> dict[str, Any]:
         return {"reconstructor": fingerprint(self.network)}

@@ -23,7 +23,7 @@ from sensewise.priors.base import Prior
 from sensewise.sensors.rows import RowProfile
 from sensewise.tokens import MASK
 from sensewise.train.gradient import FitSettings, Objective
-from sensewise.train.recipe import GradientRecipe, settings_without
+from sensewise.train.recipe import GradientRecipe
 
 
 @dataclass(frozen=True)
@@ -137,21 +137,15 @@ class RowPolicyRecipe(GradientRecipe):
     adaptive: bool
 
     kind = "row-policy"
+    part_of_model = ("width", "layers")
 
     def __post_init__(self) -> None:
         if self.profile.acs != self.acs:
             raise ConfigError(f"the row prior was trained with {self.profile.acs} ACS rows, the preset has {self.acs}")
 
-    @property
-    def fit(self) -> FitSettings:
-        return self.settings.fit
-
     def model(self) -> dict[str, Any]:
         sizes = {"width": self.settings.width, "layers": self.settings.layers}
         return {"network": {"rows": self.scenes.shape[0], "adaptive": self.adaptive, **sizes}}
-
-    def training(self) -> dict[str, Any]:
-        return settings_without(self.settings, "width", "layers")
 
     def about(self) -> dict[str, Any]:
         return {"prior": fingerprint(self.prior)}

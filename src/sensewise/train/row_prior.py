@@ -13,7 +13,7 @@ from sensewise.priors.base import Prior
 from sensewise.sensors.rows import BINS, RowProfile
 from sensewise.tokens import MASK, UNKNOWN
 from sensewise.train.gradient import FitSettings, Objective
-from sensewise.train.recipe import GradientRecipe, settings_without
+from sensewise.train.recipe import GradientRecipe
 
 
 @dataclass(frozen=True)
@@ -77,10 +77,7 @@ class RowPriorRecipe(GradientRecipe):
     acs: int
 
     kind = "prior"
-
-    @property
-    def fit(self) -> FitSettings:
-        return self.settings.fit
+    part_of_model = ("width", "layers")
 
     @cached_property
     def profile(self) -> RowProfile:
@@ -91,9 +88,6 @@ class RowPriorRecipe(GradientRecipe):
         settings = self.settings
         network = {"network": "rows", "width": settings.width, "layers": settings.layers}
         return {"shape": [1, self.scenes.shape[0], 1], "num_states": BINS, "num_labels": None, **network}
-
-    def training(self) -> dict[str, Any]:
-        return settings_without(self.settings, "width", "layers")
 
     def about(self) -> dict[str, Any]:
         return {"profile": asdict(self.profile)}

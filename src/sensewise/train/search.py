@@ -284,11 +284,8 @@ class SearchRecipe(Recipe):
     def model(self) -> dict[str, Any]:
         return {"rows": self.scenes.shape[0], "k": self.k, "acs": self.acs}
 
-    def training(self) -> dict[str, Any]:
-        return {"slices": len(self.scenes), **asdict(self.settings)}
-
     def about(self) -> dict[str, Any]:
-        return {"reconstructor": fingerprint(self.network)}
+        return {"reconstructor": fingerprint(self.network), "slices": len(self.scenes)}
 
     def job(self, *, fresh: bool) -> Search:
         return Search(self.network, self.scenes.values, self.k, self.acs, self.settings)

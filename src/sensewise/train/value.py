@@ -38,7 +38,7 @@ from sensewise.policies.value import (
 )
 from sensewise.sensors.rows import RowSensor
 from sensewise.train.gradient import FitSettings, Objective
-from sensewise.train.recipe import GradientRecipe, settings_without
+from sensewise.train.recipe import GradientRecipe
 
 Form = Literal["gain", "gradient", "rollout"]
 LARGEST = 10.0  # per cent: targets beyond it are rare and would dominate
@@ -235,16 +235,10 @@ class RowValueRecipe(GradientRecipe):
     orders: Sequence[Tensor] | None = None
 
     kind = "row-value"
-
-    @property
-    def fit(self) -> FitSettings:
-        return self.settings.fit
+    part_of_model = ("width", "layers")
 
     def model(self) -> dict[str, Any]:
         return {"network": {"width": self.settings.width, "layers": self.settings.layers}}
-
-    def training(self) -> dict[str, Any]:
-        return settings_without(self.settings, "width", "layers")
 
     def about(self) -> dict[str, Any]:
         return {"form": self.form, "reconstructor": fingerprint(self.network)}

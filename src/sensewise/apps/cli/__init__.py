@@ -47,7 +47,7 @@ train_app = typer.Typer(
 for register in (scenes.register, experiments.register, models.register):
     register(app)
 data.register(data_app)
-train.register(train_app)
+train.register(train_app, app)
 app.add_typer(data_app, name="data")
 app.add_typer(train_app, name="train")
 
