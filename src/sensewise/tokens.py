@@ -29,7 +29,7 @@ def quantize(image: Tensor, levels: int) -> Tensor:
     if levels < 2:
         raise DataError(f"levels must be at least 2, got {levels}")
     image = torch.as_tensor(image, dtype=torch.float32)
-    if image.numel() and not bool(((image >= 0) & (image <= 1)).all()):
+    if image.numel() and not image.is_meta and not bool(((image >= 0) & (image <= 1)).all()):
         low, high = image.min().item(), image.max().item()
         raise DataError(f"intensities must lie in [0, 1], got {low:g} to {high:g}; divide 8-bit images by 255")
     return (image * (levels - 1)).round().long() + 1
