@@ -33,6 +33,22 @@ class Channel(ABC):
     def outcomes(self, num_states: int) -> Tensor:
         """The probability of each of M outcomes for each of the `N` levels, with shape `(N, M)`."""
 
+    def combine(self, readings: Tensor, taken: Tensor) -> tuple[Tensor, Tensor]:
+        """Several readings of the same sites as one: their mean, weighted by what each is worth, and its noise.
+
+        Args:
+            readings: with shape `(R, ...)`.
+            taken: True where there is a reading, same shape.
+
+        Returns:
+            One reading per site, NaN where there is none, and its noise.
+        """
+        noise = self.noise(readings)
+        weights = torch.where(taken, 1 / noise.clamp(min=1e-9).square(), 0.0)
+        total = weights.sum(0)
+        value = (weights * readings).sum(0) / total  # 0 / 0 is NaN: nothing was read
+        return value, torch.where(noise.amax(0) == 0, 0.0, total.rsqrt())
+
 
 def _check(name: str, value: float, below: float) -> None:
     if not 0 <= value < below:
@@ -125,4 +141,12 @@ class BitFlip(Channel):
     def outcomes(self, num_states: int) -> Tensor:
         if num_states != 2:
             raise ConfigError(f"bit flips are for images of two levels, not of {num_states}")
-        return torch.tensor([[1 - self.p, self.p], [self.p, 1 - self.p]])
+        return torch.tensor([[1 - self.p, self.p], [self.p, 1 - self.p]], dtype=torch.float32)
+
+    def combine(self, readings: Tensor, taken: Tensor) -> tuple[Tensor, Tensor]:
+        """The more probable state, and the probability that it is wrong: log-odds of several readings add up."""
+        odds = torch.logit(torch.tensor(1 - self.p), eps=1e-9)
+        total = torch.where(taken, torch.where(readings > 0.5, odds, -odds), 0.0).sum(0)
+        value = torch.where(taken.any(0), (total > 0).to(readings.dtype), torch.nan)
+        wrong = torch.sigmoid(-total.abs())
+        return value, torch.where(taken.any(0), torch.zeros_like(wrong) if self.p == 0 else wrong, 0.0)

@@ -5,17 +5,21 @@ and a power cut loses nothing that was there. Tensors are safetensors; nothing i
 """
 
 import dataclasses
+import errno
 import hashlib
 import importlib
 import json
+import math
 import os
+import re
 import shutil
 import sys
 import tempfile
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from functools import cache
 from pathlib import Path, PurePath
-from typing import Any, TypeVar, overload
+from typing import IO, Any, TypeVar, overload
 
 import numpy as np
 import torch
@@ -24,9 +28,15 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from sensewise.errors import CheckpointError, ConfigError, OutputError
+from sensewise.errors import CheckpointError, ConfigError, DataError, OutputError
 
 T = TypeVar("T")
+PARTIAL, LOCK, REPLACED = ".partial", ".lock", ".replaced"
+_SCRATCH = re.compile(r"\..+\.[a-z0-9_]{8}\.partial")  # as `_scratch` names its folders
+LARGEST_JSON = 8_000_000  # bytes of a text that is read as a whole
+LARGEST_HEADER, MOST_TENSORS = 4_000_000, 20_000  # of a safetensors file: a million empty tensors take a minute
+LARGEST_TENSORS = 4_000_000_000  # bytes: a checkpoint has the weights four times
+_NPY_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 
 @contextmanager
@@ -34,23 +44,21 @@ def atomic(path: Path) -> Iterator[Path]:
     """A temporary path beside `path` that takes its place when the block ends well, and is removed when it does not."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=path.suffix)
-        os.close(handle)
-    except OSError as error:
-        raise OutputError(f"cannot write {path}: {error.strerror}; choose another folder") from error
-    temporary = Path(name)
-    try:
-        yield temporary
-        temporary.chmod(0o666 & ~_umask())
-        _to_disk(temporary)
-        temporary.replace(path)
-        _to_disk(path.parent)
+        with _scratch(path.absolute()) as scratch:
+            temporary = scratch / path.name
+            try:
+                yield temporary
+                _to_disk(temporary)
+                temporary.replace(path)
+                _to_disk(path.parent)
+            except OutputError:
+                raise
+            except OSError as error:
+                raise OutputError(f"cannot write {path}: {error.strerror or error}; nothing was changed") from error
     except OutputError:
         raise
     except OSError as error:
-        raise OutputError(f"cannot write {path}: {error.strerror or error}; nothing was changed") from error
-    finally:
-        temporary.unlink(missing_ok=True)
+        raise OutputError(f"cannot write {path}: {error.strerror}; choose another folder") from error
 
 
 @contextmanager
@@ -61,26 +69,64 @@ def whole_folder(folder: Path, names: Collection[str]) -> Iterator[Path]:
         names: of files that may go when the folder is replaced; a folder with any other is refused.
     """
     target = folder.resolve()
+    with ExitStack() as stack:
+        try:
+            if target.exists() and (target == Path.cwd() or not _holds_only(target, names)):
+                raise OutputError(f"{folder} holds files that would be lost: choose another folder with --out")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            scratch = stack.enter_context(_scratch(target))
+            new, old = scratch / target.name, scratch / REPLACED
+            new.mkdir()
+        except OutputError:
+            raise
+        except OSError as error:
+            raise OutputError(f"cannot write {folder}: {error.strerror}; choose another folder") from error
+        try:
+            yield new
+            if target.exists():
+                target.rename(old)
+            new.rename(target)
+            _to_disk(target.parent)
+        finally:
+            if old.exists() and not target.exists():
+                old.rename(target)
+
+
+@contextmanager
+def _scratch(target: Path) -> Iterator[Path]:
+    """A folder beside `target` for what will take its place: locked while in use, removed afterwards."""
+    _sweep(target.parent)
+    while True:
+        scratch = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name[:100]}.", suffix=PARTIAL))
+        lock = FileLock(scratch / LOCK)
+        with suppress(OSError, NotImplementedError):  # a file system without locks: then it is never swept either
+            lock.acquire()
+        if scratch.exists():  # else another process took it for one that was left behind, before it was locked
+            break
     try:
-        if target.exists() and (target == Path.cwd() or not _holds_only(target, names)):
-            raise OutputError(f"{folder} holds files that would be lost: choose another folder with --out")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
-    except OutputError:
-        raise
-    except OSError as error:
-        raise OutputError(f"cannot write {folder}: {error.strerror}; choose another folder") from error
-    new, old = temporary / "new", temporary / "old"
-    try:
-        new.mkdir()
-        yield new
-        if target.exists():
-            target.rename(old)
-        new.rename(target)
+        yield scratch
     finally:
-        if old.exists() and not target.exists():
-            old.rename(target)
-        shutil.rmtree(temporary, ignore_errors=True)
+        lock.release()
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+@cache
+def _sweep(folder: Path) -> None:
+    """Remove what killed processes left half-written in a folder, once per process; what is in use is locked."""
+    for scratch in folder.glob(f".*{PARTIAL}"):
+        if not _SCRATCH.fullmatch(scratch.name) or scratch.is_symlink() or not scratch.is_dir():
+            continue
+        with suppress(OSError, NotImplementedError), FileLock(scratch / LOCK, timeout=0):
+            _finish(scratch)
+            shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _finish(scratch: Path) -> None:
+    """Put the new folder in its place if its process was killed just after it had moved the old one away."""
+    if (scratch / REPLACED).exists():
+        for new in scratch.iterdir():
+            if new.name not in (REPLACED, LOCK) and not (scratch.parent / new.name).exists():
+                new.rename(scratch.parent / new.name)
 
 
 def _holds_only(folder: Path, names: Collection[str]) -> bool:
@@ -88,12 +134,6 @@ def _holds_only(folder: Path, names: Collection[str]) -> bool:
     if not folder.is_dir():
         return False
     return all(path.name in names if path.is_file() else _holds_only(path, names) for path in folder.iterdir())
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def _to_disk(path: Path) -> None:
@@ -153,14 +193,53 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
 
 
+def read_bytes(path: Path, most: int) -> bytes:
+    """The content of a file; refuses more than `most` bytes, and what is no file: a pipe would be waited for."""
+    return _checked_size(path, most).read_bytes()
+
+
+def _checked_size(path: Path, most: int) -> Path:
+    """The same path; refuses what is no file, or larger than `most` bytes, before anything of it is read."""
+    if not path.exists():
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+    if not path.is_file():
+        raise DataError(f"{path} is not a file")
+    if (size := path.stat().st_size) > most:
+        raise DataError(f"{path} has {size:,} bytes, and at most {most:,} are read: it is damaged or not what it seems")
+    return path
+
+
 def read_json(path: Path) -> Any:
     """The content of a JSON file."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(read_bytes(path, LARGEST_JSON).decode("utf-8"))
     except FileNotFoundError as error:
         raise CheckpointError(f"{path} does not exist") from error
+    except DataError as error:
+        raise CheckpointError(str(error)) from error
     except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} cannot be read as JSON: {error}") from error
+
+
+def check_npy(stream: IO[bytes], size: int) -> None:
+    """Refuse an `.npy` stream of `size` bytes whose header says something else than what follows, or names objects."""
+    version = np.lib.format.read_magic(stream)
+    if version not in _NPY_HEADERS:
+        raise ValueError(f"version {version[0]}.{version[1]} of the format is not read")
+    shape, _, dtype = _NPY_HEADERS[version](stream)
+    if dtype.hasobject or dtype.fields or dtype.itemsize == 0:
+        raise ValueError(f"an array of {dtype} is not read")
+    wanted = math.prod(shape) * dtype.itemsize
+    if min(shape, default=1) < 0 or wanted != size - stream.tell():
+        raise ValueError(f"its header says {wanted:,} bytes for shape {shape}, and {size - stream.tell():,} are there")
+    stream.seek(0)
+
+
+def read_npy(path: Path, most: int) -> np.ndarray:
+    """The array of an `.npy` file of at most `most` bytes, left on the disk until it is used; nothing is unpickled."""
+    with _checked_size(path, most).open("rb") as stream:
+        check_npy(stream, path.stat().st_size)
+    return np.load(path, mmap_mode="r" if path.stat().st_size > LARGEST_JSON else None, allow_pickle=False)
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> None:
@@ -172,13 +251,34 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, st
             raise OutputError(f"cannot write {path}: {error}; nothing was changed") from error
 
 
-def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The tensors and the metadata of a safetensors file."""
+def read_tensors(path: Path, most: int = LARGEST_TENSORS) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The tensors and the metadata of a safetensors file of at most `most` bytes."""
+    with _opened(path, most) as file:
+        return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
+
+
+def tensor_shapes(path: Path, most: int = LARGEST_TENSORS) -> dict[str, tuple[int, ...]]:
+    """The shapes of the tensors of a safetensors file by name; none of them is read."""
+    with _opened(path, most) as file:
+        return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+
+
+@contextmanager
+def _opened(path: Path, most: int) -> Iterator[Any]:
+    """A safetensors file whose sizes, header and number of tensors are within bounds."""
     try:
+        with _checked_size(path, most).open("rb") as stream:
+            header = int.from_bytes(stream.read(8), "little")
+        if header > LARGEST_HEADER and path.stat().st_size > LARGEST_HEADER:
+            raise DataError(f"{path} has a header of {header:,} bytes, and at most {LARGEST_HEADER:,} are read")
         with safe_open(path, framework="pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
+            if (count := len(file.keys())) > MOST_TENSORS:
+                raise DataError(f"{path} holds {count:,} tensors, and at most {MOST_TENSORS:,} are read")
+            yield file
     except FileNotFoundError as error:
         raise CheckpointError(f"{path} does not exist") from error
+    except DataError as error:
+        raise CheckpointError(str(error)) from error
     except (SafetensorError, OSError, RuntimeError) as error:
         raise CheckpointError(f"{path} is not a complete safetensors file: {error}") from error
 

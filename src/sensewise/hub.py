@@ -6,6 +6,7 @@ A model is a folder with `config.json` (its card: what it is, how it was trained
 weights can explain.
 """
 
+import math
 import os
 import shutil
 import threading
@@ -24,9 +25,12 @@ from sensewise.errors import BudgetError, CheckpointError, SensewiseError
 from sensewise.files import (
     atomic,
     fingerprint,
+    read_bytes,
     read_json,
+    read_npy,
     read_tensors,
     sha256_of,
+    tensor_shapes,
     write_json,
     write_tensors,
     write_text,
@@ -45,6 +49,8 @@ ASSETS = Path(__file__).parent / "assets"
 SHIPPED = "cpu"  # the preset whose models come with the package
 CONFIG, WEIGHTS = "config.json", "weights.safetensors"
 LARGEST_SIDE = 4096  # pixels or rows that a config may ask for
+LARGEST_WEIGHTS = 1_000_000_000  # bytes
+LARGEST_MASK = 1_000_000  # bytes
 M = TypeVar("M", bound=nn.Module)
 
 
@@ -165,9 +171,9 @@ def build(config: Mapping[str, Any], kind: str | None = None) -> nn.Module:
 
 
 @contextmanager
-def no_larger_than(tensors: dict[str, Tensor]) -> Iterator[None]:
-    """Stop the building of a model far larger than its weights."""
-    parts, numbers = max(1000, 4 * len(tensors)), max(10**7, 4 * sum(tensor.numel() for tensor in tensors.values()))
+def no_larger_than(shapes: Mapping[str, tuple[int, ...]]) -> Iterator[None]:
+    """Stop the building of a model far larger than its weights, whose shapes these are."""
+    parts, numbers = max(1000, 4 * len(shapes)), max(10**7, 4 * sum(map(math.prod, shapes.values())))
     thread = threading.get_ident()
 
     def count(_module: nn.Module, _name: str, parameter: nn.Parameter | None) -> None:
@@ -186,8 +192,18 @@ def no_larger_than(tensors: dict[str, Tensor]) -> Iterator[None]:
 
 def load_weights(module: nn.Module, tensors: dict[str, Tensor], path: Path) -> None:
     """Fill a module; says by name which weights are missing, left over, of another shape or not finite."""
+    _check_shapes(module, {name: tuple(tensor.shape) for name, tensor in tensors.items()}, path)
+    wrong = [name for name, tensor in tensors.items() if not bool(torch.isfinite(tensor).all())]
+    if wrong:
+        raise CheckpointError(f"{path} holds numbers that are not finite, in {wrong[0]}: it is damaged")
+    module.load_state_dict(
+        {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in tensors.items()}
+    )
+
+
+def _check_shapes(module: nn.Module, found: Mapping[str, tuple[int, ...]], path: Path) -> None:
+    """Refuse weights that are missing, left over or of another shape."""
     expected = {name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}
-    found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     problems = [f"{name} is missing" for name in expected if name not in found]
     problems += [f"{name} is not part of this model" for name in found if name not in expected]
     problems += [
@@ -198,12 +214,6 @@ def load_weights(module: nn.Module, tensors: dict[str, Tensor], path: Path) -> N
     if problems:
         more = f" (and {len(problems) - 3} more)" if len(problems) > 3 else ""
         raise CheckpointError(f"{path} does not fit its config.json: {'; '.join(problems[:3])}{more}")
-    wrong = [name for name, tensor in tensors.items() if not bool(torch.isfinite(tensor).all())]
-    if wrong:
-        raise CheckpointError(f"{path} holds numbers that are not finite, in {wrong[0]}: it is damaged")
-    module.load_state_dict(
-        {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in tensors.items()}
-    )
 
 
 def load(name: str | Path, kind: str | None = None, preset: str | Path = SHIPPED) -> tuple[nn.Module, dict[str, Any]]:
@@ -218,14 +228,16 @@ def load(name: str | Path, kind: str | None = None, preset: str | Path = SHIPPED
     config, path = read_json(folder / CONFIG), folder / WEIGHTS
     if not isinstance(config, dict):
         raise CheckpointError(f"{folder / CONFIG} is not a card: it holds no table")
-    tensors, _ = read_tensors(path)
+    shapes = tensor_shapes(path, LARGEST_WEIGHTS)
     if config.get("sha256") not in (None, sha256_of(path)):
         raise CheckpointError(f"{path} is not the file that its config.json names (sha256): it is damaged or replaced")
     try:
-        with torch.random.fork_rng(devices=()), no_larger_than(tensors):  # fresh weights are drawn, then overwritten
+        with torch.random.fork_rng(devices=()), no_larger_than(shapes):  # fresh weights are drawn, then overwritten
             model = build(config, kind)
     except SensewiseError as error:
         raise CheckpointError(f"{folder}: {error}") from error
+    _check_shapes(model, shapes, path)  # before any of them is read
+    tensors, _ = read_tensors(path, LARGEST_WEIGHTS)
     load_weights(model, tensors, path)
     return model.eval().requires_grad_(False), config
 
@@ -299,22 +311,21 @@ def load_mask(path: Path, rows: int) -> Tensor:
     """A mask of rows from `.npy` or from the row numbers of a `.txt`, bool `(rows,)`."""
     try:
         if path.suffix == ".txt":
-            numbers = np.loadtxt(path, dtype=np.int64, ndmin=1)
+            numbers = np.loadtxt(read_bytes(path, LARGEST_MASK).decode().splitlines(), dtype=np.int64, ndmin=1)
             if numbers.size and not 0 <= numbers.min() <= numbers.max() < rows:
                 raise BudgetError(f"{path} names rows outside 0..{rows - 1}")
             found = np.zeros(rows, dtype=bool)
             found[numbers] = True
         else:
-            found = np.load(path, allow_pickle=False)
+            found = read_npy(path, LARGEST_MASK)
     except FileNotFoundError as error:
         raise CheckpointError(f"{path} does not exist") from error
     except BudgetError:
         raise
     except Exception as error:  # a damaged file can raise almost anything
         raise CheckpointError(f"{path} is not a mask: {error}") from error
-    if not isinstance(found, np.ndarray) or found.shape != (rows,) or found.dtype != bool:
-        kind = f"{found.dtype} with shape {found.shape}" if isinstance(found, np.ndarray) else "an archive"
-        raise BudgetError(f"{path}: a mask of {rows} rows is needed, got {kind}")
+    if found.shape != (rows,) or found.dtype != bool:
+        raise BudgetError(f"{path}: a mask of {rows} rows is needed, got {found.dtype} with shape {found.shape}")
     return torch.from_numpy(found)
 
 
@@ -412,10 +423,14 @@ def card(name: str | Path, preset: str | Path = SHIPPED) -> Card:
         parameters=sum(p.numel() for p in model.parameters()),
         steps=_number(trained.get("steps"), int),
         minutes=_number(trained.get("minutes"), float),
-        validation={str(key): float(value) for key, value in found if isinstance(value, int | float)},
+        validation={str(key): number for key, value in found if (number := _number(value, float)) is not None},
         sha256=fingerprint(model),
     )
 
 
 def _number(value: Any, kind: Callable[[Any], Any]) -> Any:
-    return kind(value) if isinstance(value, int | float) else None
+    """A number of a card; None for what is none, or is not finite."""
+    try:
+        return kind(value) if isinstance(value, int | float) and math.isfinite(value) else None
+    except OverflowError:  # a whole number beyond all floats
+        return None

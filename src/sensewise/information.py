@@ -23,6 +23,18 @@ def variance(log_probs: Tensor) -> Tensor:
     return (square - mean**2).clamp(min=0)
 
 
+def mutual_information(log_probs: Tensor, outcomes: Tensor) -> Tensor:
+    r"""$I(C_i; Y_i) = H(Y_i) - \sum_k p_i(k)\, H(Y_i \mid C_i = k)$ of noisy readings; `(..., N)` to `(...)`.
+
+    Args:
+        log_probs: of the states.
+        outcomes: the probability of each outcome for each state, with shape `(N, M)`.
+    """
+    probs = log_probs.exp()
+    given_state = torch.special.entr(outcomes).sum(-1)  # (N,)
+    return (torch.special.entr(probs @ outcomes).sum(-1) - probs @ given_state).clamp(min=0)
+
+
 def per_pixel(sites: Tensor) -> Tensor:
     """Values per site `(B, C, H, W)` to values per pixel `(B, H W)`: the channels of one pixel are one action."""
     return sites.sum(dim=1).flatten(1)

@@ -8,6 +8,7 @@ and suits many ordered levels, where `(B, C, H, W, N)` would not fit into memory
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Self
 
 import torch
@@ -15,6 +16,7 @@ import torch.nn.functional as F
 from torch import Generator, Tensor
 
 from sensewise import information
+from sensewise.channels import Channel
 from sensewise.tokens import MASK, dequantize, quantize, unpack
 
 
@@ -54,6 +56,10 @@ class Prediction(ABC):
     @abstractmethod
     def expected_errors(self) -> Tensor:
         """The probability that the mode is wrong, `(B, C, H, W)`."""
+
+    @abstractmethod
+    def gain(self, channel: Channel) -> Tensor:
+        """The information of one noisy reading in nats, `(B, C, H, W)`; at most the entropy, and never negative."""
 
     def cross_entropy(self, x: Tensor, sites: Tensor) -> Tensor:
         r"""$-\log p(x_i \mid y)$ summed over some sites of each image, in nats.
@@ -105,6 +111,10 @@ class Categorical(Prediction):
 
     def expected_errors(self) -> Tensor:
         return 1 - self.log_probs.amax(-1).exp()
+
+    def gain(self, channel: Channel) -> Tensor:
+        outcomes = channel.outcomes(self.num_states).to(self.log_probs.device)
+        return information.mutual_information(self.log_probs, outcomes)
 
 
 class Mixture(Prediction):
@@ -228,6 +238,22 @@ class Mixture(Prediction):
     def expected_errors(self) -> Tensor:
         return self._certain((1 - self._best()[1]).clamp(min=0), 0.0)
 
+    def gain(self, channel: Channel) -> Tensor:
+        """By quadrature: the entropy of the reading, less the entropy of its noise at the expected intensity."""
+        noise = channel.noise(self.mean()).clamp(min=NARROWEST)  # (B, C, H, W)
+        reading = (self.widths.square() + noise.square().unsqueeze(2)).sqrt()
+        reach = 4 * reading.amax(2)
+        low, high = self.centres.amin(2) - reach, self.centres.amax(2) + reach
+        weights, total, below = self.log_weights.exp(), torch.zeros_like(noise), torch.zeros_like(noise)
+        for edge in torch.linspace(0, 1, QUADRATURE + 1)[1:].tolist():
+            place = torch.lerp(low, high, edge).unsqueeze(2)
+            up_to = (weights * torch.special.ndtr((place - self.centres) / reading)).sum(2)
+            total += torch.special.entr((up_to - below).clamp(min=0))
+            below = up_to
+        of_reading = total + ((high - low) / QUADRATURE).log()
+        of_noise = noise.log() + 0.5 * math.log(2 * math.pi * math.e)
+        return self._certain((of_reading - of_noise).clamp(min=0), 0.0)
+
     def log_prob(self, x: Tensor) -> Tensor:
         level, half = x.unsqueeze(2) - 1, 0.5 / (self.num_states - 1)
         distance = level.to(self.centres.dtype) / (self.num_states - 1) - self.centres
@@ -252,6 +278,7 @@ class Mixture(Prediction):
 
 
 NARROWEST = 1e-5  # the width of a component that is known exactly
+QUADRATURE = 128  # cells
 
 
 def _density(z: Tensor) -> Tensor:
@@ -279,6 +306,28 @@ def entropy(prediction: Prediction) -> Tensor:
 def variance(prediction: Prediction) -> Tensor:
     """`prediction.variance()`, as a function: it knows that levels are ordered."""
     return prediction.variance()
+
+
+@dataclass(frozen=True)
+class Gain:
+    """The information of one reading through a channel, as a score."""
+
+    channel: Channel
+
+    def __call__(self, prediction: Prediction) -> Tensor:
+        return prediction.gain(self.channel)
+
+
+@dataclass(frozen=True)
+class VarianceReduction:
+    r"""How much of its variance one noisy reading of a site is expected to remove, $v^2 / (v + \sigma^2)$, as a score."""
+
+    channel: Channel
+
+    def __call__(self, prediction: Prediction) -> Tensor:
+        variance = prediction.variance()
+        noise = self.channel.noise(prediction.mean()).square()
+        return variance.square() / (variance + noise).clamp(min=1e-12)
 
 
 def expected_errors(prediction: Prediction) -> Tensor:

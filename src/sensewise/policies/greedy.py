@@ -56,4 +56,7 @@ class Greedy(Policy):
         y = self.view.tokens(observation, mask)
         found = self.prior.in_chunks(worth_and_expected, y, context.side.label)
         alone, expected = found[:, : mask.shape[1]], None if context.expects is None else found[:, -1]
-        return Outlook(self.around(alone, context.grid), expected, y[0].numel())
+        scores, offered = self.around(alone, context.grid), self.view.offered(mask)
+        if offered is not None:
+            scores = scores.masked_fill(~offered, -torch.inf)
+        return Outlook(scores, expected, y[0].numel())

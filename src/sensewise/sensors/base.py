@@ -70,3 +70,7 @@ class View(ABC):
     @abstractmethod
     def per_action(self, sites: Tensor) -> Tensor:
         """Values per site `(B, C, H, W)`, added up over what one action measures; `(B, K)`."""
+
+    def offered(self, mask: Tensor) -> Tensor | None:
+        """Which actions may be taken next, `(B, K)`; None for all that have not been taken."""
+        return None
