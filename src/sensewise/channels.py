@@ -80,7 +80,7 @@ class Gaussian(Channel):
 
     def outcomes(self, num_states: int) -> Tensor:
         levels = torch.linspace(0, 1, num_states, dtype=torch.float64)
-        if self.sigma == 0:
+        if self.sigma < 0.02 / (num_states - 1):  # levels are 50 standard deviations apart: none is taken for another
             return torch.eye(num_states)
         reach = REACH * self.sigma
         cells = math.ceil((1 + 2 * reach) / self.sigma * CELLS_PER_SIGMA)

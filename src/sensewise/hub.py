@@ -11,7 +11,7 @@ import os
 import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -82,6 +82,22 @@ def find(name: str | Path, preset: str | Path = SHIPPED, file: str = CONFIG) -> 
     raise CheckpointError(
         f"no model called {str(name)!r}: give a bundled name ({', '.join(names)}) or a run folder that holds {file}"
     )
+
+
+def trained_budgets(name: str, preset: str | Path = SHIPPED, file: str = CONFIG) -> dict[float, Path]:
+    """Every budget for which `NAME-BUDGET` is there, such as `mri/static-search-0.25`, and its folder."""
+    places = [run_folder(preset, name), runs() / name]
+    places += [ASSETS / name] if preset_name(preset) == SHIPPED else []
+    found: dict[float, Path] = {}
+    for place in places:
+        for folder in sorted(place.parent.glob(f"{place.name}-*")):
+            with suppress(ValueError):
+                budget = float(folder.name.removeprefix(f"{place.name}-"))
+                if (folder / file).is_file():
+                    found.setdefault(budget, folder)
+    if not found:
+        raise CheckpointError(f"{places[0]}-BUDGET does not exist: train it first (`sensewise train --help`)")
+    return found
 
 
 def _options(table: Mapping[str, Any], *without: str) -> dict[str, Any]:

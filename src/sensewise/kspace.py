@@ -1,8 +1,9 @@
 """k-space: one centred, orthonormal Fourier pair, and what a mask of rows reveals.
 
 A slice is complex k-space `(B, H, W)`, or `(B, coils, H, W)` where several coils listened, with zero frequency at
-`(H // 2, W // 2)`; its H phase-encode rows are the actions, and each is measured by all coils at once. Orthonormal means that the adjoint of `to_kspace` is `to_image`, and that errors have the same energy on both
-sides (Parseval), so no factor is ever needed.
+`(H // 2, W // 2)`; its H phase-encode rows are the actions, and each is measured by all coils at once. Orthonormal
+means that the adjoint of `to_kspace` is `to_image`, and that errors have the same energy on both sides (Parseval), so
+no factor is ever needed.
 """
 
 from collections.abc import Callable
@@ -104,7 +105,7 @@ def _along_columns(transform: Callable[..., Tensor], values: Tensor) -> Tensor:
 
 
 def sensitivities(y: Tensor, mask: Tensor) -> Tensor:
-    """How strongly each coil sees each place, from the measured block in the middle alone; complex, of the shape of `y`.
+    """How strongly each coil sees each place, from the measured block in the middle alone; complex, shaped like `y`.
 
     A low-resolution estimate: images of the block under a smooth window, divided by their root sum of squares. So the
     squares of all coils add up to 1 everywhere. They carry the low-resolution phase of the object too, so that an
@@ -112,21 +113,22 @@ def sensitivities(y: Tensor, mask: Tensor) -> Tensor:
 
     Args:
         y: measured k-space, with shape `(B, coils, H, W)`.
-        mask: True (or a weight above a half) where measured, with shape `(B, H)`; the middle row is.
+        mask: True (or a weight above a half) where measured, with shape `(B, H)`. Where no row near the middle is, all
+            coils count alike.
     """
     half = _measured_middle(mask > 0.5 if mask.is_floating_point() else mask)  # (B, 1)
     rows, columns = (_bump(side, half, y.device) for side in y.shape[-2:])  # (B, H), (B, W)
     image = to_image(y * rows[:, None, :, None] * columns[:, None, None, :])
     strength = over_coils(image).unsqueeze(1)
-    return image / strength.clamp(min=torch.finfo(strength.dtype).tiny)
+    return torch.where(strength > 0, image / strength, y.shape[1] ** -0.5)
 
 
 def _measured_middle(mask: Tensor) -> Tensor:
-    """How far the measured block in the middle reaches to both sides, in rows, at least 1; `(B, 1)`."""
+    """How far the measured block in the middle reaches to both sides, in rows, but neither far nor next to nothing."""
     rows = mask.shape[1]
     above, below = mask[:, : rows // 2].flip(1), mask[:, rows // 2 :]
     reach = [side.long().cumprod(1).sum(1, keepdim=True) for side in (above, below)]
-    return torch.minimum(*reach).clamp(min=1, max=max(1, rows // SMOOTH))
+    return torch.minimum(*reach).clamp(min=max(1, rows // 32), max=max(1, rows // SMOOTH))  # (B, 1)
 
 
 def _bump(side: int, half: Tensor, device: torch.device) -> Tensor:

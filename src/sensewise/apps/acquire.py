@@ -40,62 +40,14 @@ from sensewise.tokens import quantize
 
 BUNDLED = {"digit": "mnist", "photo": "cifar10"}
 """What `NAME:N` means: the data set, whose prior has the same name."""
-ROW_METHODS = ("acs-variable-density", "acs-random", "acs-equispaced", "static-search", "sequential-value")
-RECONSTRUCTORS = ("unet-a", "zero-filled")
-FILES = frozenset(
-    (
-        "acquisition.json",
-        "acquisition.png",
-        "animation.gif",
-        "mask.npy",
-        "mask.png",
-        "mask.txt",
-        "reconstruction.png",
-        "samples.png",
-        "steps.png",
-        "uncertainty.npy",
-        "uncertainty.png",
-    )
-)
+FILES = slices.FILES | {
+    "animation.gif",
+    "samples.png",
+    "steps.png",
+    "uncertainty.npy",
+    "uncertainty.png",
+}
 """Everything that an acquisition writes."""
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What the user asked for; None for what fits the source.
-
-    Attributes:
-        budget: a fraction or a count of the pixels or rows.
-        steps: `R`.
-        policy: a name, `module:Class`, or for rows a mask file.
-        prior: for pictures: a bundled name or a run folder.
-        label: for pictures: the class.
-        samples: for pictures: how many possible images to draw.
-        preset: for k-space: sizes and trained models.
-        reconstructor: for k-space: one of `RECONSTRUCTORS`.
-        seed: of everything random.
-    """
-
-    budget: float | int = 0.1
-    steps: int | None = None
-    policy: str | None = None
-    prior: str | None = None
-    label: int | None = None
-    samples: int = 4
-    preset: str = "cpu"
-    reconstructor: str = "unet-a"
-    seed: int = 0
-
-    def generator(self) -> torch.Generator:
-        return torch.Generator().manual_seed(self.seed)
-
-
-class Subject(ABC):
-    """What is measured, and how its acquisition is shown."""
-
-    @abstractmethod
-    def acquire(self, settings: Settings, folder: Path) -> str:
-        """Measure it, write the files into an empty folder, and say in a sentence how it went."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +66,8 @@ class Picture(Subject):
         text = settings.policy or ("greedy" if self.prior.num_states == 2 else "spread-variance-greedy")
         method = method_from_text(text, self.prior, 16 if settings.steps is None else settings.steps)
         label = self.prior.known_label(settings.label)
-        found = record(self.prior, method, self.x, label, settings.budget, seed=settings.seed)
+        budget = 0.1 if settings.budget is None else settings.budget
+        found = record(self.prior, method, self.x, label, budget, seed=settings.seed)
         last, entropy = found.steps, found.entropy[found.steps]
         mask = found.mask(last)
         hub.save_array(folder / "mask.npy", mask)
@@ -160,82 +113,6 @@ class Picture(Subject):
         return f"{measured} of {mask.size} pixels measured in {last} steps, {verdict} in the reconstruction"
 
 
-@dataclass(frozen=True)
-class Slice(Subject):
-    """Rows of k-space.
-
-    Attributes:
-        kspace: fully sampled, complex, with shape `(1, H, W)`.
-        mri: what the preset fixes.
-    """
-
-    kspace: Tensor
-    mri: MRISettings
-
-    def acquire(self, settings: Settings, folder: Path) -> str:
-        k = count_rows(settings.budget, self.mri.rows, self.mri.acs)
-        method, start = self._method(settings)
-        reconstructor = _reconstructor(settings)
-        sensor = RowSensor(self.kspace)
-        side = Side(summary=sensor.summary(self.mri.acs))
-        taken = method.spend(sensor, k, side=side, start=start, generator=settings.generator())
-        mask = taken.mask[0]
-        x = magnitude(self.kspace)
-        x_hat = reconstructor(taken.observation, taken.mask)
-        values = {
-            "nmse": round(float(metrics.nmse(x_hat, x)), 6),
-            "slice_psnr": round(float(metrics.peak_psnr(x_hat, x)), 6),
-            "ssim": round(float(metrics.ssim(x_hat, x)), 6),
-        }
-        figure = acquisition(
-            x[0].double().numpy(),
-            x_hat[0].double().numpy(),
-            mask.numpy(),
-            method.name,
-            nmse=values["nmse"],
-            psnr=values["slice_psnr"],
-        )
-        hub.save_mask(folder, mask)
-        save(row_strips({method.name: mask.numpy()}), folder / "mask.png")
-        save(pictures.png((x_hat[0] / x.max()).clamp(0, 1).numpy()), folder / "reconstruction.png")
-        save(figure, folder / "acquisition.png")
-        about = {"rows": k, "of": self.mri.rows, "method": settings.policy or ROW_METHODS[0]}
-        write_json(folder / "acquisition.json", {**about, "reconstructor": settings.reconstructor, **values})
-        return f"{k} of {self.mri.rows} rows measured, NMSE {values['nmse']:.4f} with {settings.reconstructor}"
-
-    def _method(self, settings: Settings) -> tuple[Method, Start | None]:
-        """The method of a policy's name or of a mask file (`.npy` or `.txt`), and the rows that it starts from."""
-        text, block = settings.policy or ROW_METHODS[0], CentralBlock(self.mri.acs)
-        steps = 1 if settings.steps is None else settings.steps
-        if text.endswith((".npy", ".txt")):
-            return Method("a mask file", Fixed([hub.load_mask(Path(text), self.mri.rows)])), None
-        if text == "static-search":
-            folder = hub.find(f"mri/static-search-{settings.budget:g}", settings.preset, "mask.npy")
-            return Method(text, Fixed([hub.load_mask(folder / "mask.npy", self.mri.rows)])), None
-        if text == "sequential-value":
-            plan, _ = hub.load(f"mri/row-plan-{settings.budget:g}", "row-plan", settings.preset)
-            assert isinstance(plan, RowPlan)
-            return Method(text, PlannedRows([plan]), steps), FixedStart({plan.k: plan.core})
-        if text in ROW_METHODS:
-            return Method(text, ROW_FAMILIES[text.removeprefix("acs-")]), block
-        if ":" in text:
-            prior, _ = hub.load_row_prior(preset=settings.preset)
-            return method_from_text(text, prior, steps), block
-        known = ", ".join(ROW_METHODS)
-        raise ConfigError(
-            f"no method {text!r}: choose one of {known}, or give module:Class or a mask file (.npy, .txt)"
-        )
-
-
-def _reconstructor(settings: Settings) -> Reconstructor:
-    if settings.reconstructor not in RECONSTRUCTORS:
-        raise ConfigError(f"no reconstructor {settings.reconstructor!r}: choose one of {', '.join(RECONSTRUCTORS)}")
-    if settings.reconstructor == "zero-filled":
-        return ZeroFilled()
-    network, _ = hub.load("mri/unet-a", "reconstructor", settings.preset)
-    return UNetReconstructor(network)
-
-
 def _number(source: str, count: int) -> int:
     """N of `NAME:N`, below `count`."""
     kind, _, text = source.partition(":")
@@ -257,31 +134,37 @@ def _read_bundled(source: str, settings: Settings) -> Picture:
 def _read_knee(source: str, settings: Settings) -> Slice:
     """`knee:N`."""
     mri = load_settings(settings.preset)
-    knee = bundled_knee((mri.rows, mri.columns))
-    number = _number(source, len(knee))
-    return Slice(knee.values[number : number + 1], mri)
+    return Slice(knee_slice(_number(source, len(bundled_knee())), (mri.rows, mri.columns)), mri)
 
 
-def _read_volume(source: str, settings: Settings) -> Slice:
-    """The middle slice of an HDF5 file."""
+def _read_phantom(source: str, settings: Settings) -> Slice:
+    """`phantom:0`."""
     mri = load_settings(settings.preset)
-    return Slice(read_volume(Path(source), (mri.rows, mri.columns), "middle", mri.axis), mri)
+    _number(source, 1)
+    return Slice(phantom_slice((mri.rows, mri.columns)), mri)
+
+
+def _read_kspace(source: str, settings: Settings) -> Slice:
+    """One slice of a k-space file."""
+    mri = load_settings(settings.preset)
+    axis = mri.axis if settings.axis == "auto" else settings.axis
+    return Slice(read_slice(Path(source), (mri.rows, mri.columns), settings.slice, axis), mri)
 
 
 def _read_file(source: str | Path, prior: Prior) -> Picture:
     return Picture(prior, quantize(read_picture(Path(source), prior.shape), prior.num_states)[None])
 
 
-NUMBERED = {"digit": _read_bundled, "photo": _read_bundled, "knee": _read_knee}
+NUMBERED = {"digit": _read_bundled, "photo": _read_bundled, "knee": _read_knee, "phantom": _read_phantom}
 """How `NAME:N` is read."""
 
 
 def read_subject(source: str, settings: Settings) -> Subject:
-    """`digit:N`, `photo:N`, `knee:N`, a k-space file (`.h5`) or a picture file."""
+    """`digit:N`, `photo:N`, `knee:N`, `phantom:0`, a k-space file (`.h5`, `.dat`, `.npy`) or a picture file."""
     if (kind := _numbered(source)) is not None:
         return NUMBERED[kind](source, settings)
-    if source.endswith((".h5", ".hdf5")):
-        return _read_volume(source, settings)
+    if is_kspace(source):
+        return _read_kspace(source, settings)
     return _read_file(source, hub.load_prior(settings.prior or "mnist"))
 
 

@@ -7,12 +7,13 @@ from sensewise.data.cifar10 import CIFAR10, bundled_cifar10
 from sensewise.data.fastmri import FASTMRI
 from sensewise.data.imported import import_images, is_imported, load_imported
 from sensewise.data.mnist import MNIST, bundled_mnist
+from sensewise.data.phantom import PHANTOM, bundled_phantom
 from sensewise.data.prepare import KNEE, bundled_knee
 from sensewise.data.scenes import SPLITS, Dataset, Root, Scenes
 from sensewise.errors import DataError
 from sensewise.files import from_text
 
-DATASETS: dict[str, Dataset] = {dataset.name: dataset for dataset in (MNIST, CIFAR10, FASTMRI, KNEE)}
+DATASETS: dict[str, Dataset] = {dataset.name: dataset for dataset in (MNIST, CIFAR10, FASTMRI, KNEE, PHANTOM)}
 """Every data set that comes with a reader."""
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "bundled_cifar10",
     "bundled_knee",
     "bundled_mnist",
+    "bundled_phantom",
     "find",
     "import_images",
     "is_imported",

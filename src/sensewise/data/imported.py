@@ -5,6 +5,7 @@ validation, then test). Images that are the same after scaling are kept once, so
 """
 
 import hashlib
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sensewise.data.arrays import load_arrays
-from sensewise.data.pictures import find_pictures, fit, read_array, read_picture
+from sensewise.data.arrays import LARGEST_UNPACKED, load_arrays
+from sensewise.data.pictures import MAX_PIXELS, find_pictures, fit, read_array, read_picture, scaled
 from sensewise.data.scenes import SPLITS, Scenes, check_split
 from sensewise.errors import CheckpointError, DataError
 from sensewise.files import atomic, read_json, write_json
@@ -48,11 +49,13 @@ def _from_folder(
     folder: Path, shape: tuple[int, int, int], levels: int, by_folder: bool
 ) -> Iterator[tuple[Tensor | None, str | None, str]]:
     """Tokens (None where a file cannot be read), class and the reason, file by file."""
-    for path in find_pictures(folder, "**/*"):
+    paths = find_pictures(folder, "**/*")
+    _check_amount(len(paths), shape)
+    for path in paths:
         place = path.relative_to(folder)
         name = place.parts[0] if by_folder and len(place.parts) > 1 else None
         try:
-            yield quantize(read_picture(path, shape), levels), name, ""
+            yield quantize(read_picture(path, shape), levels).to(torch.uint8), name, ""
         except DataError as error:
             yield None, name, str(error)
 
@@ -70,19 +73,41 @@ def _gather(
     if source.suffix not in (".npy", ".npz"):
         raise DataError(f"{source} is not there, or is neither a folder of pictures nor an .npy or .npz array")
     values, labels = read_array(source)
-    images = torch.from_numpy(values)
+    _check_amount(len(values), shape)
+    names: list[str | None] = [None] * len(values) if labels is None else [str(label) for label in labels.tolist()]
+    try:
+        return [tokens for part in _parts(values) for tokens in _tokens(part, shape, levels)], names, []
+    except DataError as error:
+        raise DataError(f"{source}: {error}") from error
+
+
+def _check_amount(count: int, shape: tuple[int, int, int]) -> None:
+    """Refuse more images than a data set can hold, before any is read."""
+    if count * math.prod(shape) > LARGEST_UNPACKED:
+        most = LARGEST_UNPACKED // math.prod(shape)
+        raise DataError(f"{count:,} images, and at most {most:,} of this size are taken: give fewer, or a smaller size")
+
+
+def _parts(values: np.ndarray) -> Iterator[np.ndarray]:
+    """Images some at a time, so that the memory stays small however many there are."""
+    chunk = min(512, max(1, MAX_PIXELS // math.prod(values.shape[1:])))
+    for first in range(0, len(values), chunk):
+        yield values[first : first + chunk]
+
+
+def _tokens(part: np.ndarray, shape: tuple[int, int, int], levels: int) -> Tensor:
+    """Images `(n, c, h, w)` of an array as tokens, uint8 `(n, C, H, W)`."""
+    images = torch.from_numpy(scaled(part))
     if shape[0] != images.shape[1]:
         images = images.mean(1, keepdim=True).expand(-1, shape[0], -1, -1)
-    parts = [quantize(fit(part, shape), levels) for part in torch.split(images, 512)]
-    names: list[str | None] = [None] * len(images) if labels is None else [str(label) for label in labels.tolist()]
-    return list(torch.cat(parts)), names, []
+    return quantize(fit(images, shape), levels).to(torch.uint8)
 
 
 def _distinct(images: list[Tensor], notes: list[str]) -> list[int]:
     """Indices of the first of each group of equal images; refuses too few."""
     first: dict[bytes, int] = {}
     for index, tokens in enumerate(images):
-        first.setdefault(hashlib.sha256(tokens.to(torch.uint8).numpy().tobytes()).digest(), index)
+        first.setdefault(hashlib.sha256(tokens.numpy().tobytes()).digest(), index)
     if len(first) == 1 and len(images) > 1:
         raise DataError(f"all {len(images)} images are the same after scaling: there is nothing to learn")
     if len(first) < FEWEST:
@@ -127,7 +152,7 @@ def import_images(
     kept = _distinct(images, notes)
     order = [kept[i] for i in torch.randperm(len(kept), generator=torch.Generator().manual_seed(seed)).tolist()]
     classes, codes = _classes([names[i] for i in order], notes)
-    tokens = torch.stack([images[i] for i in order]).to(torch.uint8)
+    tokens = torch.stack([images[i] for i in order])
     held = max(1, round(HELD_OUT * len(order)))
     counts = {"train": len(order) - 2 * held, "validation": held, "test": held}
     about = {"name": out.name, "num_states": levels, "classes": list(classes), "licence": licence, "counts": counts}

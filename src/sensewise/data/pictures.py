@@ -5,6 +5,7 @@ pictures keep their whole range; of an animation the first frame is taken. Only 
 decoders of all others never see a file.
 """
 
+import io
 import warnings
 from collections.abc import Callable
 from functools import partial
@@ -20,8 +21,23 @@ from sensewise.data.arrays import load_arrays
 from sensewise.errors import DataError
 
 MAX_PIXELS = 16_000_000
+LARGEST_FILE = 200_000_000  # bytes: the pixels with four channels of 16 bits, not compressed, and some notes
+MOST_READS = 400_000  # decoders look for the parts of a file byte by byte: one of 10 MB without any takes many seconds
 FORMATS = ("PNG", "JPEG", "TIFF", "BMP", "GIF", "WEBP", "PPM")  # as Pillow calls them; PPM is PGM and PBM as well
 _DEEP = {"I;16", "I;16B", "I;16L", "I;16N", "I"}
+_LARGEST = {"bool": 1, "uint8": 255, "uint16": 65535}
+
+
+class _Impatient(io.BufferedReader):
+    """A file that may be asked only so often."""
+
+    asked = 0
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        self.asked += 1
+        if self.asked > MOST_READS:
+            raise DataError("has far too many parts: it is damaged")
+        return super().read(size)
 
 
 def _intensities(picture: Image.Image, channels: int) -> np.ndarray:
@@ -51,13 +67,15 @@ def decode(path: Path, convert: Callable[[Image.Image], np.ndarray]) -> np.ndarr
     try:
         if path.exists() and not path.is_file():
             raise DataError("is not a file")  # a pipe would be waited for
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _Impatient(io.FileIO(path)) as file:
             warnings.simplefilter("ignore")  # a picture with damaged notes is still a picture
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(path, formats=FORMATS) as picture:
+            if (size := path.stat().st_size) > LARGEST_FILE:
+                raise DataError(f"has {size:,} bytes, and at most {LARGEST_FILE:,} are read; make it smaller first")
+            with Image.open(file, formats=FORMATS) as picture:
                 if picture.width * picture.height > MAX_PIXELS:
-                    size = f"{picture.width:,} x {picture.height:,} pixels"
-                    raise DataError(f"has {size}, and at most {MAX_PIXELS:,} in all are read; make it smaller first")
+                    sides = f"{picture.width:,} x {picture.height:,} pixels"
+                    raise DataError(f"has {sides}, and at most {MAX_PIXELS:,} in all are read; make it smaller first")
                 return convert(picture)
     except FileNotFoundError:
         raise DataError(f"{path} does not exist") from None
@@ -90,7 +108,7 @@ def fit(values: Tensor, shape: tuple[int, int, int]) -> Tensor:
 
 
 def read_array(path: Path) -> tuple[np.ndarray, np.ndarray | None]:
-    """Images `(n, C, h, w)` in [0, 1] and labels `(n,)` or None from an `.npy` or `.npz` file.
+    """Images `(n, C, h, w)` and labels `(n,)` or None from an `.npy` or `.npz` file; `scaled` makes them intensities.
 
     An array is `(n, h, w)`, `(n, h, w, C)` or `(n, C, h, w)` with C = 1 or 3: bool, 8 or 16 bits, or floats in [0, 1].
     An `.npz` file holds `images` and, if they are known, `labels`.
@@ -105,17 +123,20 @@ def read_array(path: Path) -> tuple[np.ndarray, np.ndarray | None]:
         images = np.moveaxis(images, 3, 1)
     if images.ndim != 4 or images.shape[1] not in (1, 3) or 0 in images.shape:
         raise DataError(f"{path}: images have shape {parts['images'].shape}; (n, h, w) or (n, h, w, 3) is needed")
+    if images.shape[2] * images.shape[3] > MAX_PIXELS:
+        raise DataError(f"{path}: images of {images.shape[2]:,} x {images.shape[3]:,}; at most {MAX_PIXELS:,} pixels")
     if labels is not None and labels.shape != images.shape[:1]:
         raise DataError(f"{path}: {len(images)} images but labels of shape {labels.shape}")
-    return _scaled(images, path), labels
-
-
-def _scaled(images: np.ndarray, path: Path) -> np.ndarray:
-    largest = {"bool": 1, "uint8": 255, "uint16": 65535}.get(images.dtype.name)
-    if largest is None and not np.issubdtype(images.dtype, np.floating):
+    if images.dtype.name not in _LARGEST and not np.issubdtype(images.dtype, np.floating):
         raise DataError(f"{path}: images are {images.dtype}; bool, uint8, uint16 or floats in [0, 1] are needed")
+    return images, labels
+
+
+def scaled(images: np.ndarray) -> np.ndarray:
+    """Some images of `read_array` as intensities, float32 in [0, 1]."""
     with np.errstate(over="ignore", invalid="ignore"):
-        values = images.astype(np.float32) / (largest or 1)
+        values = images.astype(np.float32)
+    values /= _LARGEST.get(images.dtype.name, 1)
     if not (np.isfinite(values).all() and values.min() >= 0 and values.max() <= 1):
-        raise DataError(f"{path}: floats must lie in [0, 1]; divide 8-bit values by 255")
+        raise DataError("floats must lie in [0, 1]; divide 8-bit values by 255")
     return values

@@ -1,12 +1,13 @@
-"""From magnitude slices to single-coil k-space in the layout of fastMRI.
+"""From magnitude slices to k-space of one or several coils, in HDF5 files like those of fastMRI.
 
 Magnitudes alone have no k-space of their own. So each slice gets a smooth random phase (as coils, fields and flow give
-it), is Fourier-transformed, and gets complex Gaussian noise at a chosen signal-to-noise ratio. What comes out is
-simulated: it says so in its attributes, and results on it are results on that data set, never "fastMRI results".
+it), is seen by each coil through its sensitivity, Fourier-transformed, and gets complex Gaussian noise at a chosen
+signal-to-noise ratio. Phase-encode lines are the rows. What comes out is simulated: it says so in its attributes, and results on it are results on that data set, never "fastMRI results".
 """
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -17,7 +18,8 @@ from torch import Generator, Tensor
 from sensewise.data.arrays import bundled_arrays
 from sensewise.data.pictures import decode
 from sensewise.data.scenes import Dataset, Root, Scenes
-from sensewise.data.sources import data_root
+from sensewise.data.sources import check_unpacked, data_root
+from sensewise.data.stored import MRSlice
 from sensewise.errors import DataError
 from sensewise.files import atomic
 from sensewise.kspace import centre_crop, to_kspace
@@ -25,7 +27,11 @@ from sensewise.kspace import centre_crop, to_kspace
 PHASE_MODES = 3  # cycles across the image of the fastest phase
 PHASE_SPREAD = 1.0  # standard deviation of the phase, in radians
 LOWEST_SNR = 1e-6  # below, noise is all there is
+RING, COIL_REACH, COIL_PHASE = 1.3, 1.1, 0.8  # coils: distance from the middle, falloff, radians per half image
+MOST_COILS = 64
 FOREGROUND = 0.1  # of the maximum: what counts as signal
+MOST_PIXELS, MOST_HEADER = 50_000_000, 1_000_000  # of a volume; bytes before its pixels
+DEFLATED = "1.2.840.10008.1.2.1.99"  # DICOM: unpacked whole when the file is opened
 PICTURES = (".png", ".tif", ".tiff", ".jpg", ".jpeg", ".bmp")
 VOLUMES = (".nii", ".gz", ".dcm", ".ima")
 
@@ -41,23 +47,65 @@ def smooth_phase(height: int, width: int, generator: Generator) -> Tensor:
     return (weights * waves).sum(0) * PHASE_SPREAD * (2 / count) ** 0.5
 
 
-def simulate(image: Tensor, snr: float, generator: Generator) -> Tensor:
-    """k-space of a magnitude slice, complex64 `(H, W)`.
+def coil_maps(coils: int, height: int, width: int) -> Tensor:
+    """Smooth sensitivities of coils in a ring around the object, complex `(coils, H, W)`.
+
+    Each is strongest on its own side, with a phase that grows away from it; their squares add up to 1 everywhere.
+    """
+    y, x = torch.linspace(-1, 1, height).view(-1, 1), torch.linspace(-1, 1, width).view(1, -1)
+    angle = 2 * torch.pi * torch.arange(coils).view(-1, 1, 1) / coils
+    distance = ((y - RING * angle.sin()) ** 2 + (x - RING * angle.cos()) ** 2).sqrt()  # (coils, H, W)
+    maps = torch.polar(torch.exp(-((distance / COIL_REACH) ** 2)), COIL_PHASE * distance + angle)
+    return maps / maps.abs().square().sum(0).sqrt()
+
+
+def simulate(image: Tensor, snr: float, generator: Generator, coils: int = 1) -> Tensor:
+    """k-space of a magnitude slice, complex64 `(H, W)`, or `(coils, H, W)` from two coils on.
 
     Args:
-        image: magnitudes, with shape `(H, W)`.
-        snr: mean of the foreground divided by the standard deviation of the noise in each of its two components;
-            infinity for none.
+        image: magnitudes, with shape `(H, W)`; several coils have them as their root sum of squares.
+        snr: mean of the foreground divided by the standard deviation of the noise of each coil, in each of its two
+            components; infinity for none.
     """
     image = image.float() / image.max()
-    kspace = to_kspace(torch.polar(image, smooth_phase(image.shape[0], image.shape[1], generator)))
+    seen = torch.polar(image, smooth_phase(image.shape[0], image.shape[1], generator))
+    seen = seen if coils == 1 else coil_maps(coils, image.shape[0], image.shape[1]) * seen
     level = image[image > FOREGROUND].mean() / snr
-    noise = torch.randn(2, *image.shape, generator=generator) * level
-    return kspace + torch.complex(noise[0], noise[1])
+    noise = torch.randn(2, *seen.shape, generator=generator) * level
+    return to_kspace(seen) + torch.complex(noise[0], noise[1])
 
 
 def _float_pixels(picture: Image.Image) -> np.ndarray:
     return np.asarray(picture.convert("F"))
+
+
+def _nifti(path: Path) -> np.ndarray:
+    import nibabel
+
+    image: Any = nibabel.load(path)  # type: ignore[attr-defined]
+    _check_size(int(np.prod(image.shape, dtype=np.float64)), path)
+    if int(image.dataobj.offset) > MOST_HEADER:
+        raise DataError(f"{path}: its pixels begin after {image.dataobj.offset:,} bytes: it is damaged")
+    volume = np.asarray(image.dataobj)
+    return np.moveaxis(volume, 2, 0) if volume.ndim == 3 else volume
+
+
+def _dicom(path: Path) -> np.ndarray:
+    import pydicom
+
+    if pydicom.filereader.read_file_meta_info(path).get("TransferSyntaxUID") == DEFLATED:
+        raise DataError(f"{path} is a deflated DICOM file: save it without compression")
+    found = pydicom.dcmread(path)
+    sides = (found.get(name, 1) for name in ("Rows", "Columns", "SamplesPerPixel", "NumberOfFrames"))
+    _check_size(int(np.prod([int(side or 1) for side in sides], dtype=np.float64)), path)
+    return found.pixel_array
+
+
+def _check_size(pixels: int, path: Path) -> None:
+    """Refuse a volume that its file cannot hold, or that fills the memory."""
+    check_unpacked(pixels, path)
+    if pixels > MOST_PIXELS:
+        raise DataError(f"{path} has {pixels:,} pixels, and at most {MOST_PIXELS:,} are read: split it")
 
 
 def read_magnitudes(path: Path) -> np.ndarray:
@@ -66,14 +114,9 @@ def read_magnitudes(path: Path) -> np.ndarray:
         if path.suffix.lower() in PICTURES:
             pixels = decode(path, _float_pixels)
         elif path.name.lower().endswith((".nii", ".nii.gz")):
-            import nibabel
-
-            volume = np.asarray(nibabel.load(path).dataobj)  # type: ignore[attr-defined]
-            pixels = np.moveaxis(volume, 2, 0) if volume.ndim == 3 else volume
+            pixels = _nifti(path)
         else:
-            import pydicom
-
-            pixels = pydicom.dcmread(path).pixel_array
+            pixels = _dicom(path)
     except ImportError as error:
         raise DataError(f"{path} needs a package that is not installed: pip install 'sensewise[mri]'") from error
     except FileNotFoundError as error:
@@ -99,7 +142,7 @@ def _slices(paths: Sequence[Path]) -> Iterator[np.ndarray]:
 
 
 def write_volume(path: Path, kspace: np.ndarray, **attributes: float | str | bool) -> None:
-    """One HDF5 file in fastMRI's layout: `kspace` slices x rows x columns, complex64."""
+    """One HDF5 file with `kspace`, complex64, slices x rows x columns or slices x coils x rows x columns."""
     with atomic(path) as temporary, h5py.File(temporary, "w") as file:
         file.create_dataset("kspace", data=kspace.astype(np.complex64))
         file.attrs.update(attributes)
@@ -113,6 +156,7 @@ def prepare(
     snr: float = 20.0,
     seed: int = 0,
     pack: int = 1,
+    coils: int = 1,
 ) -> dict[str, int]:
     """Turn `images/train` and `images/val` into `root/name/train` and `root/name/val`.
 
@@ -123,12 +167,15 @@ def prepare(
         snr: as for `simulate`.
         seed: of phases and noise; each slice has its own stream.
         pack: slices to one HDF5 file.
+        coils: simulated coils, in a ring.
 
     Returns:
         Slices per split.
     """
     if not snr >= LOWEST_SNR or pack < 1:
         raise DataError(f"snr must be above 0 and pack at least 1, got {snr:g} and {pack}")
+    if not 1 <= coils <= MOST_COILS:
+        raise DataError(f"1 to {MOST_COILS} coils are simulated, not {coils}")
     if Path(name).name != name or name in ("", ".."):
         raise DataError(f"{name!r} is not the name of a data set: give one without folders")
     counts = {}
@@ -142,7 +189,7 @@ def prepare(
         count = 0
         for pixels in _slices(paths):
             generator = torch.Generator().manual_seed(((seed * 2 + number) * 1_000_003 + count) % 2**64)
-            batch.append(simulate(torch.from_numpy(pixels), snr, generator).numpy())
+            batch.append(simulate(torch.from_numpy(pixels), snr, generator, coils).numpy())
             count += 1
             if len(batch) == pack:
                 _flush(batch, target / f"{split}-{count:05d}.h5", snr, seed)
@@ -164,6 +211,14 @@ def pack_knee(slices: Sequence[np.ndarray], path: Path) -> None:
     """Write 8-bit magnitudes `(n, H, W)`: how the bundled knee was made, from pixels alone."""
     scaled = [np.round(255 * np.clip(s / np.percentile(s, 99.9), 0, 1)).astype(np.uint8) for s in slices]
     np.savez_compressed(path, magnitudes=np.stack(scaled))
+
+
+def knee_slice(number: int, size: tuple[int, int]) -> MRSlice:
+    """One slice of the bundled knee."""
+    found = bundled_knee(size)
+    full = bundled_arrays("knee.npz")["magnitudes"].shape[1]
+    done = f"slice {number} of {len(found)}, simulated, the middle {size[0]} x {size[1]} of {full} x {full}"
+    return MRSlice(found.values[number : number + 1], full, done=done)
 
 
 def bundled_knee(size: tuple[int, int] = (128, 128), snr: float = 20.0) -> Scenes:

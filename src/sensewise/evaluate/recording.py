@@ -41,6 +41,11 @@ class Recording:
         return len(self.entropy) - 1
 
     @property
+    def nbytes(self) -> int:
+        """Of all arrays."""
+        return sum(part.nbytes for part in vars(self).values() if isinstance(part, np.ndarray))
+
+    @property
     def errors(self) -> np.ndarray:
         """Wrong sites of the mode in each frame, `(R + 1,)`."""
         return (self.mode != self.target).sum((1, 2, 3))

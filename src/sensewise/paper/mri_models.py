@@ -86,7 +86,7 @@ class MRIModels:
     def scenes(self) -> tuple[Scenes, Scenes]:
         """Train and val of the preset's data set."""
         mri = self.mri
-        return load_splits(mri.dataset, (mri.rows, mri.columns), axis=mri.axis)
+        return load_splits(mri.dataset, (mri.rows, mri.columns), axis=mri.axis, coils=mri.coils)
 
     def _folder(self, name: str, command: str, file: str = hub.CONFIG) -> Path:
         return models.folder(self.preset, f"mri/{name}", command, file)

@@ -22,6 +22,7 @@ from sensewise.errors import BudgetError
 from sensewise.kspace import acs_block, acs_rows, over_coils
 from sensewise.masks import top_k
 from sensewise.policies.base import Context, Policy
+from sensewise.policies.value import core_size
 
 ZONES = 6  # bumps from the centre of k-space to its edge: coefficients change slowly from one to the next
 LAGS = range(1, 9)  # rows apart
@@ -165,6 +166,22 @@ class RowPlan(nn.Module):
         """The rows of the budget, `(B, rows)`: the measured ones and the best others, from the static mask on."""
         start = top_k(4.0 * mask.float() + 2.0 * self.static.float() - torch.sigmoid(worth), self.k)
         return improve(worth, self.overlap, start, mask, MARGIN)
+
+
+    def with_budget(self, k: int) -> "RowPlan":
+        """The same coefficients for another number of rows: a static mask and a core of their own, nothing fitted."""
+        other = RowPlan(self.rows, self.acs, k)
+        other.load_state_dict(self.state_dict())
+        block = acs_rows(self.rows, self.acs)
+        slope = self.worth + 2 * self.static.float() @ self.overlap
+        first = top_k((4.0 * block.float() + 2.0 * self.static.float() - torch.sigmoid(slope))[None], k)
+        other.static = improve(self.worth[None], self.overlap, first, block[None])[0]
+        left = int((self.static & ~self.core).sum()) / max(1, self.k - self.acs)
+        slope = self.worth + 2 * other.static.float() @ self.overlap
+        slope = slope.masked_fill(~other.static, torch.inf).masked_fill(block, -torch.inf)
+        kept = slope.argsort()[: core_size(k, self.acs, left)]
+        other.core = torch.zeros_like(block).index_fill(0, kept, True)
+        return other.eval().requires_grad_(False)
 
 
 class PlannedRows(Policy):

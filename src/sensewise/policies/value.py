@@ -6,7 +6,7 @@ knows the truth and adds the row that helps most: no policy can do better one st
 or judged by it. Both score with reconstructor A, never with the judge.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -63,6 +63,22 @@ def ranks(order: Tensor, rows: int) -> Tensor:
     """The position of each row in an order `(k,)`; rows outside it come after all others; `(rows,)`."""
     rank = torch.full((rows,), rows, device=order.device)
     return rank.scatter(0, order, torch.arange(len(order), device=order.device))
+
+
+def rows_by_worth(orders: Mapping[int, Tensor], k: int, rows: int) -> Tensor:
+    """A static mask `(rows,)` of exactly `k` rows from masks for other numbers of rows.
+
+    It has the most valuable rows of the nearest one, and what that lacks from the next nearest; rows that none of them
+    has come last, from the middle of k-space outwards.
+
+    Args:
+        orders: the rows of each mask, the most valuable first, by their number.
+    """
+    nearest = sorted(orders, key=lambda count: (abs(count - k), count))
+    outwards = (torch.arange(rows) - rows // 2).abs().argsort(stable=True)
+    ranked = torch.cat([*(orders[count] for count in nearest), outwards]).tolist()
+    chosen = list(dict.fromkeys(ranked))[:k]
+    return torch.zeros(rows, dtype=torch.bool).index_fill(0, torch.tensor(chosen), True)
 
 
 class ValuePolicy(Policy):

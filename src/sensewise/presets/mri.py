@@ -18,7 +18,8 @@ class MRISettings:
         rows: phase-encode rows after the centre crop.
         columns: after the centre crop.
         acs: rows of the ACS block.
-        axis: which axis of the files is phase-encoded.
+        axis: which axis of the files is phase-encoded; "auto" asks each file.
+        coils: of every file of the data set.
         budgets: fractions of the rows at which masks are made and compared.
         oracle_slices: how many held-out slices the one-step oracle is run on: it is slow.
     """
@@ -27,14 +28,15 @@ class MRISettings:
     rows: int = 128
     columns: int = 128
     acs: int = 14
-    axis: Literal["rows", "columns"] = "rows"
+    axis: Literal["auto", "rows", "columns"] = "auto"
+    coils: int = 1
     budgets: tuple[float, ...] = (0.25, 0.40, 0.50, 0.75)
     oracle_slices: int = 32
 
     def __post_init__(self) -> None:
         acs_rows(self.rows, self.acs)
-        if not self.budgets or self.columns < 1 or self.oracle_slices < 1:
-            raise ConfigError("budgets, columns and oracle_slices must not be empty or 0")
+        if not self.budgets or min(self.columns, self.coils, self.oracle_slices) < 1:
+            raise ConfigError("budgets, columns, coils and oracle_slices must not be empty or 0")
 
 
 def load_settings(preset: str | Path) -> MRISettings:

@@ -182,7 +182,7 @@ class LoupeRowsObjective(Objective):
 
     def loss(self, model: LoupeRows, step: int, generator: Generator) -> Tensor:
         index = torch.randint(len(self.scenes), (self.settings.batch_size,), generator=generator)
-        u = torch.rand(self.settings.batch_size, self.scenes.shape[0], generator=generator)
+        u = torch.rand(self.settings.batch_size, self.scenes.shape[-2], generator=generator)
         kspace, _ = self.draw(self.scenes, self.team.share(index))
         x = magnitude(kspace)
         x = x / x.amax((1, 2), keepdim=True)
@@ -220,10 +220,10 @@ class LoupeRowsRecipe(GradientRecipe):
     @property
     def k(self) -> int:
         """Rows of the mask, the ACS block included."""
-        return count_rows(self.budget, self.scenes.shape[0], self.acs)
+        return count_rows(self.budget, self.scenes.shape[-2], self.acs)
 
     def model(self) -> dict[str, Any]:
-        rows = self.scenes.shape[0]
+        rows = self.scenes.shape[-2]
         return {"rows": rows, "budget": self.budget, "base": self.settings.base, "k": self.k, "acs": self.acs}
 
     def objective(self, model: LoupeRows) -> LoupeRowsObjective:

@@ -265,7 +265,7 @@ class PlanRecipe(Recipe):
     kind = "row-plan"
 
     def model(self) -> dict[str, Any]:
-        rows = self.scenes.shape[0]
+        rows = self.scenes.shape[-2]
         return {"rows": rows, "acs": self.acs, "k": count_rows(self.budget, rows, self.acs)}
 
     def about(self) -> dict[str, Any]:

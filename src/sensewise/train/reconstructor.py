@@ -84,9 +84,10 @@ def training_masks(batch: int, rows: int, acs: int, low: float, high: float, gen
 
 
 def augmented(kspace: Tensor, generator: Generator) -> Tensor:
-    """Slices `(B, H, W)`, half of them mirrored, each with its phase turned by a constant."""
-    flip = torch.rand(len(kspace), 1, 1, generator=generator) < 0.5
-    angle = 2 * torch.pi * torch.rand(len(kspace), 1, 1, generator=generator)
+    """Slices `(B, H, W)` or `(B, coils, H, W)`, half mirrored, each with its phase turned by a constant."""
+    each = (len(kspace), *[1] * (kspace.dim() - 1))
+    flip = torch.rand(each, generator=generator) < 0.5
+    angle = 2 * torch.pi * torch.rand(each, generator=generator)
     turn = torch.polar(torch.ones(()), angle).to(kspace.device)
     return torch.where(flip.to(kspace.device), mirror(kspace), kspace) * turn
 
@@ -108,7 +109,7 @@ class ReconstructionObjective(Objective):
         self.model, self.scenes, self.held_out, self.acs, self.settings = network, scenes, held_out, acs, settings
 
     def loss(self, model: nn.Module, step: int, generator: Generator) -> Tensor:
-        s, rows = self.settings, self.scenes.shape[0]
+        s, rows = self.settings, self.scenes.shape[-2]
         kspace, _ = self.draw(self.scenes, torch.randint(len(self.scenes), (s.batch_size,), generator=generator))
         kspace = augmented(kspace, generator) if s.augment else kspace
         mask = training_masks(s.batch_size, rows, self.acs, s.min_budget, s.max_budget, generator)
@@ -119,7 +120,7 @@ class ReconstructionObjective(Objective):
     def validate(self, model: nn.Module) -> dict[str, float]:
         """NMSE on variable density with the ACS block, at two budgets, beside zero filling's."""
         kspace, _ = self.draw(self.held_out, slice(0, 64))
-        x, rows, values = magnitude(kspace), kspace.shape[1], {}
+        x, rows, values = magnitude(kspace), kspace.shape[-2], {}
         for budget in (0.25, 0.50):
             k = count_rows(budget, rows, self.acs)
             generator = torch.Generator().manual_seed(0)
@@ -143,7 +144,7 @@ class ReconstructorRecipe(GradientRecipe):
     part_of_model = ("network",)
 
     def model(self) -> dict[str, Any]:
-        height, width = self.scenes.shape
+        height, width = self.scenes.shape[-2:]
         network = self.settings.network
         return {
             "shape": [height, width],

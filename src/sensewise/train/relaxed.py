@@ -131,7 +131,7 @@ class RelaxedRecipe(GradientRecipe):
     kind = "relaxed-profile"
 
     def model(self) -> dict[str, Any]:
-        return {"k": count_rows(self.budget, self.scenes.shape[0], self.acs), "acs": self.acs}
+        return {"k": count_rows(self.budget, self.scenes.shape[-2], self.acs), "acs": self.acs}
 
     def about(self) -> dict[str, Any]:
         return {"reconstructor": fingerprint(self.network)}

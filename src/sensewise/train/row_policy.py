@@ -83,7 +83,7 @@ class RowPolicyObjective(Objective):
 
     def _terms(self, model: nn.Module, kspace: Tensor, budget: Tensor, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Expected error, entropy and squared distance from the budget, `(B,)` each."""
-        block = acs_rows(kspace.shape[1], self.profile.acs).to(self.device)
+        block = acs_rows(kspace.shape[-2], self.profile.acs).to(self.device)
         logits = model(scout(kspace, self.profile.acs), budget)
         probs = torch.where(block, 1.0, logits.sigmoid())
         energy = kspace.abs().square().sum(-1)
@@ -104,7 +104,7 @@ class RowPolicyObjective(Objective):
         s = self.settings
         index = torch.randint(len(self.scenes), (s.batch_size,), generator=generator)
         budget = s.min_budget + (s.max_budget - s.min_budget) * torch.rand(s.batch_size, generator=generator)
-        u = torch.rand(s.batch_size, self.scenes.shape[0], generator=generator)
+        u = torch.rand(s.batch_size, self.scenes.shape[-2], generator=generator)
         kspace, _ = self.draw(self.scenes, self.team.share(index))
         budget, u = self.team.share(budget).to(self.device), self.team.share(u).to(self.device)
         error, entropy, off_budget = self._terms(model, kspace, budget, u)
@@ -145,7 +145,7 @@ class RowPolicyRecipe(GradientRecipe):
 
     def model(self) -> dict[str, Any]:
         sizes = {"width": self.settings.width, "layers": self.settings.layers}
-        return {"network": {"rows": self.scenes.shape[0], "adaptive": self.adaptive, **sizes}}
+        return {"network": {"rows": self.scenes.shape[-2], "adaptive": self.adaptive, **sizes}}
 
     def about(self) -> dict[str, Any]:
         return {"prior": fingerprint(self.prior)}

@@ -87,7 +87,7 @@ class RowPriorRecipe(GradientRecipe):
     def model(self) -> dict[str, Any]:
         settings = self.settings
         network = {"network": "rows", "width": settings.width, "layers": settings.layers}
-        return {"shape": [1, self.scenes.shape[0], 1], "num_states": BINS, "num_labels": None, **network}
+        return {"shape": [1, self.scenes.shape[-2], 1], "num_states": BINS, "num_labels": None, **network}
 
     def about(self) -> dict[str, Any]:
         return {"profile": asdict(self.profile)}

@@ -121,7 +121,7 @@ class Search(Job):
     """
 
     def __init__(self, network: nn.Module, kspace: Tensor, k: int, acs: int, settings: SearchSettings) -> None:
-        self.rows, self.k, self.acs, self.settings = kspace.shape[1], check_rows(k, kspace.shape[1], acs), acs, settings
+        self.rows, self.k, self.acs, self.settings = kspace.shape[-2], check_rows(k, kspace.shape[-2], acs), acs, settings
         self.steps = settings.max_rounds
         self.error = MaskError(network, kspace)
         self.mask = torch.zeros(self.rows, dtype=torch.bool)  # empty until the first round
@@ -279,10 +279,10 @@ class SearchRecipe(Recipe):
     @property
     def k(self) -> int:
         """Rows of the mask, the ACS block included."""
-        return count_rows(self.budget, self.scenes.shape[0], self.acs)
+        return count_rows(self.budget, self.scenes.shape[-2], self.acs)
 
     def model(self) -> dict[str, Any]:
-        return {"rows": self.scenes.shape[0], "k": self.k, "acs": self.acs}
+        return {"rows": self.scenes.shape[-2], "k": self.k, "acs": self.acs}
 
     def about(self) -> dict[str, Any]:
         return {"reconstructor": fingerprint(self.network), "slices": len(self.scenes)}

@@ -119,7 +119,7 @@ class ValueObjective(Objective):
         self.model, self.network, self.scenes, self.held_out = value, network, scenes, held_out
         self.frozen = (network,)
         self.form, self.orders, self.settings = form, orders, settings
-        self.rows, self.counts = scenes.shape[0], torch.tensor(counts)
+        self.rows, self.counts = scenes.shape[-2], torch.tensor(counts)
         self.start: Start = CentralBlock(acs)
         self.starts = acs_rows(self.rows, acs).expand(len(counts), -1)  # (budgets, H)
         if orders is not None:
@@ -251,7 +251,7 @@ class RowValueRecipe(GradientRecipe):
             self.held_out,
             acs=self.acs,
             form=self.form,
-            counts=[count_rows(budget, self.scenes.shape[0], self.acs) for budget in self.budgets],
+            counts=[count_rows(budget, self.scenes.shape[-2], self.acs) for budget in self.budgets],
             orders=self.orders,
             settings=self.settings,
         )

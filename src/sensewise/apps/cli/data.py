@@ -55,14 +55,15 @@ def prepare(
     snr: Annotated[float, typer.Option(help="Mean of the signal over the noise's standard deviation.")] = 20.0,
     seed: Seed = 0,
     pack: Annotated[int, typer.Option(help="Slices per HDF5 file.", min=1)] = 1,
+    coils: Annotated[int, typer.Option(help="Simulated coils, in a ring around the object.", min=1)] = 1,
 ) -> None:
-    """Magnitude slices to simulated complex k-space in fastMRI's HDF5 layout."""
+    """Magnitude slices to simulated complex k-space in HDF5 files like fastMRI's."""
     from sensewise.data.prepare import prepare as prepare_slices
     from sensewise.data.sources import data_root
 
     if not images.is_dir():
         raise DataError(f"{images} is not a folder: give one that holds train/ and val/")
-    counts = prepare_slices(name, images, data, snr=snr, seed=seed, pack=pack)
+    counts = prepare_slices(name, images, data, snr=snr, seed=seed, pack=pack, coils=coils)
     say(f"{data_root(data) / name}: {counts['train']} train, {counts['val']} val slices")
 
 

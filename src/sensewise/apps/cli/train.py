@@ -115,7 +115,7 @@ def _slices(preset: str, data: Path | None) -> "tuple[MRISettings, Scenes]":
     from sensewise.presets.mri import load_settings
 
     mri = load_settings(preset)
-    train, _ = load_splits(mri.dataset, (mri.rows, mri.columns), data, axis=mri.axis)
+    train, _ = load_splits(mri.dataset, (mri.rows, mri.columns), data, axis=mri.axis, coils=mri.coils)
     return mri, train
 
 

@@ -21,10 +21,10 @@ from sensewise.evaluate.record import record
 from sensewise.evaluate.recording import Recording
 from sensewise.files import read_json
 from sensewise.hub import ASSETS, CONFIG, WEIGHTS, load_prior
+from sensewise.predictions import Prediction
 from sensewise.priors.base import Prior
 
-KEPT = 32  # recorded acquisitions in memory, for pixels and downloads
-AT_ONCE = 2  # acquisitions that run at the same time; others wait their turn
+KEPT_BYTES = 64_000_000  # of recorded acquisitions in memory, for pixels and downloads
 
 
 @dataclass(frozen=True)
@@ -130,8 +130,32 @@ def bundled_priors(assets: Path) -> dict[str, BundledPrior]:
     return {prior.name: prior for prior in found if prior.config.get("kind") == "prior"}
 
 
+class Stopped(Exception):
+    """Nobody waits for this acquisition any more."""
+
+
+class StoppablePrior(Prior):
+    """A prior that answers until an event is set: how an acquisition is ended between its steps.
+
+    Args:
+        prior: to be asked.
+        stop: set from any thread.
+    """
+
+    def __init__(self, prior: Prior, stop: threading.Event) -> None:
+        super().__init__()
+        self.prior, self.stop = prior, stop
+        self.channels, self.size = prior.channels, prior.size
+        self.num_states, self.num_labels = prior.num_states, prior.num_labels
+
+    def predict(self, y: Tensor, label: Tensor, t: Tensor | None) -> Prediction:
+        if self.stop.is_set():
+            raise Stopped
+        return self.prior.predict(y, label, t)
+
+
 class Recorder:
-    """Records acquisitions and keeps the last ones."""
+    """Records acquisitions and keeps the last ones, as many as `KEPT_BYTES` hold."""
 
     def __init__(self, assets: Path = ASSETS) -> None:
         self.priors = bundled_priors(assets)
@@ -140,27 +164,46 @@ class Recorder:
                 "no bundled weights were found: install sensewise from a release or a complete checkout"
             )
         self._recordings: OrderedDict[AcquireRequest, Recording] = OrderedDict()
-        self._lock, self._turns = threading.Lock(), threading.BoundedSemaphore(AT_ONCE)
+        self._bytes = 0
+        self._lock = threading.Lock()
 
     def bundled(self, name: str) -> BundledPrior:
         if name not in self.priors:
             raise ConfigError(f"no bundled prior of that name: choose one of {', '.join(self.priors)}")
         return self.priors[name]
 
-    def recording(self, request: AcquireRequest) -> Recording:
-        """The acquisition of a request: recorded now, or kept from before, since a request decides everything."""
+    @cached_property
+    def catalog(self) -> list[dict[str, Any]]:
+        """Every bundled prior, as the page needs to know it."""
+        return [bundled.describe() for bundled in self.priors.values()]
+
+    def kept(self, request: AcquireRequest) -> Recording | None:
+        """The acquisition of a request if it was recorded before: a request decides everything."""
         with self._lock:
-            if request in self._recordings:
-                self._recordings.move_to_end(request)
-                return self._recordings[request]
-        recording = self._record(request)
+            if request not in self._recordings:
+                return None
+            self._recordings.move_to_end(request)
+            return self._recordings[request]
+
+    def recording(self, request: AcquireRequest, stop: threading.Event | None = None) -> Recording:
+        """The acquisition of a request: kept from before, or recorded now.
+
+        Args:
+            stop: ends it between its steps with `Stopped`.
+        """
+        kept = self.kept(request)
+        if kept is not None:
+            return kept
+        recording = self._record(request, stop or threading.Event())
         with self._lock:
-            self._recordings[request] = recording
-            while len(self._recordings) > KEPT:
-                self._recordings.popitem(last=False)
+            if request not in self._recordings:
+                self._recordings[request] = recording
+                self._bytes += recording.nbytes
+            while self._bytes > KEPT_BYTES and len(self._recordings) > 1:
+                self._bytes -= self._recordings.popitem(last=False)[1].nbytes
         return recording
 
-    def _record(self, request: AcquireRequest) -> Recording:
+    def _record(self, request: AcquireRequest, stop: threading.Event) -> Recording:
         bundled = self.bundled(request.prior)
         if (request.image is None) == (request.tokens is None):
             raise DataError("give either the number of a bundled image or the tokens of a drawn one")
@@ -168,12 +211,13 @@ class Recorder:
             raise ConfigError(f"no policy of that name: choose one of {', '.join(PIXEL_METHODS)}")
         x = bundled.image(request.image) if request.image is not None else bundled.drawn(request.tokens or b"")
         label = bundled.prior.known_label(request.label)
-        method = pixel_methods(bundled.prior, request.steps)[request.policy]
-        with self._turns:
-            return record(bundled.prior, method, x, label, request.budget, seed=request.seed, probs=True)
+        prior = StoppablePrior(bundled.prior, stop)
+        method = pixel_methods(prior, request.steps)[request.policy]
+        return record(prior, method, x, label, request.budget, seed=request.seed, probs=True)
 
     def warm_up(self) -> None:
-        """Load the first prior and run it once, so that the first person does not wait."""
+        """Load all images and the first prior, and run it once, so that the first person does not wait."""
+        assert self.catalog
         prior = next(iter(self.priors.values())).prior
         nothing = torch.zeros((1, *prior.shape), dtype=torch.int64)
         prior.in_chunks(predictions.entropy, nothing, None)
