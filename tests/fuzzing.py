@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from sensewise.errors import SensewiseError
 
 SECONDS, BYTES = 2, 10**9  # of one processor; of memory
+ADDRESSES = 2 * 10**9  # of the process, or so much more than it has already: a whole suite has loaded many libraries
 NUMBERS = [0, 1, 0x7F, 0xFF, 0x7FFF, 0xFFFF, 2**24, 2**28, 2**31 - 1, 2**32 - 1, 2**40, 2**63 - 1, 2**64 - 1]
 WORDS = [b"-1", b"0", b"3", b"0.5", b"1e999", b"NaN", b"null", b"true", b'""', b"[]", b"{}", b"65536", b"99999999999"]
 WORDS += [b"9" * 400, b"9" * 5000, b"\xff", b'"\\ud800"', b'"\xc3\xa9"']
@@ -115,6 +116,9 @@ def limits():
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")  # forget earlier peaks
     before = peak()
+    unlimited = resource.getrlimit(resource.RLIMIT_AS)
+    addresses = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (max(ADDRESSES, addresses + BYTES), unlimited[1]))
     earlier = signal.signal(signal.SIGPROF, out_of_time)
     signal.setitimer(signal.ITIMER_PROF, SECONDS)
     try:
@@ -122,6 +126,7 @@ def limits():
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.signal(signal.SIGPROF, earlier)
+        resource.setrlimit(resource.RLIMIT_AS, unlimited)
     assert peak() - before < BYTES
 
 

@@ -1,6 +1,6 @@
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import seeded
@@ -174,3 +174,29 @@ def test_bottom_k_takes_the_lowest_finite_values():
 def test_plain_draws_follow_the_probabilities():
     drawn = masks.bernoulli(torch.full((4, 5000), -1.0), seeded())
     assert drawn.float().mean() == pytest.approx(torch.sigmoid(torch.tensor(-1.0)).item(), abs=0.01)
+
+
+@given(st.integers(0, 2**31), st.integers(0, 60), st.floats(0, 0.99), st.floats(0.3, 8.0), st.booleans())
+@settings(max_examples=25)
+def test_windows_pick_what_whole_maps_pick(seed, k, damping, sigma, ties):
+    shape = (48, 51)
+    scores = torch.rand(2, shape[0] * shape[1], generator=seeded(seed))
+    scores = (4 * scores).round() if ties else scores
+    scores = scores.masked_fill(torch.rand(scores.shape, generator=seeded(seed + 1)) < 0.3, -torch.inf)
+    assert scores.shape[1] >= masks.WINDOWED
+    found = masks.spread_top_k(scores, k, shape, damping, sigma)
+    assert torch.equal(found, masks._spread_whole(scores, k, shape, damping, sigma))
+
+
+def test_windows_take_settings_per_image():
+    scores = torch.rand(3, 2500, generator=seeded())
+    each = {"k": torch.tensor([3, 0, 9]), "damping": torch.tensor([0.5, 0.9, 0.0]), "sigma": torch.tensor([1.0, 2.0, 4.0])}
+    found = masks.spread_top_k(scores, shape=(50, 50), **each)
+    assert torch.equal(found, masks._spread_whole(scores, shape=(50, 50), **each))
+    assert found.sum(1).tolist() == [3, 0, 9]
+
+
+def test_windows_never_pick_what_may_not_be_picked():
+    scores = torch.full((1, 2500), -torch.inf)
+    scores[0, :4] = 1.0
+    assert masks.spread_top_k(scores, 10, (50, 50), 0.5, 1.0).nonzero()[:, 1].tolist() == [0, 1, 2, 3]

@@ -36,6 +36,7 @@ from sensewise.files import (
     write_text,
 )
 from sensewise.networks import PRIOR_NETWORKS
+from sensewise.networks.any_size import AnySize
 from sensewise.networks.decoders import MaskDesigner
 from sensewise.networks.loupe import Loupe, LoupeRows
 from sensewise.networks.recon import RECONSTRUCTORS
@@ -43,11 +44,13 @@ from sensewise.networks.rows import RowPolicyNetwork, RowValueNetwork
 from sensewise.policies.planned import RowPlan
 from sensewise.priors.absorbing import AbsorbingPrior, prior_options
 from sensewise.priors.base import Prior
+from sensewise.priors.readings import ReadingPrior
 from sensewise.sensors.rows import RowProfile
 
 ASSETS = Path(__file__).parent / "assets"
 SHIPPED = "cpu"  # the preset whose models come with the package
 CONFIG, WEIGHTS = "config.json", "weights.safetensors"
+ANY_SIZE = "any-size"  # the network of priors over readings of pictures of any size
 LARGEST_SIDE = 4096  # pixels or rows that a config may ask for
 LARGEST_WEIGHTS = 1_000_000_000  # bytes
 LARGEST_MASK = 1_000_000  # bytes
@@ -107,10 +110,13 @@ def _options(table: Mapping[str, Any], *without: str) -> dict[str, Any]:
     }
 
 
-def _prior(model: Mapping[str, Any]) -> AbsorbingPrior:
-    options, name = prior_options(model), model["network"]
+def _prior(model: Mapping[str, Any]) -> Prior:
+    name = model["network"]
+    if name == ANY_SIZE:
+        return ReadingPrior(AnySize(**_options(model, "network", "num_states")), model["num_states"])
     if name not in PRIOR_NETWORKS:
-        raise CheckpointError(f"network {name!r} is not known: {', '.join(PRIOR_NETWORKS)}")
+        raise CheckpointError(f"network {name!r} is not known: {', '.join((*PRIOR_NETWORKS, ANY_SIZE))}")
+    options = prior_options(model)
     own = _options(model, "shape", "num_states", "num_labels", "time_input", "mask_state", "network")
     network = PRIOR_NETWORKS[name](options["channels"], options["num_states"], options["num_labels"], **own)
     return AbsorbingPrior(network, **options)
@@ -127,7 +133,7 @@ def _loupe(model: Mapping[str, Any]) -> Loupe:
 
 
 def _loupe_rows(model: Mapping[str, Any]) -> LoupeRows:
-    return LoupeRows(model["rows"], model["budget"], model["base"])
+    return LoupeRows(model["rows"], model["budget"], model["base"], model.get("acs", 0))
 
 
 def _reconstructor(model: Mapping[str, Any]) -> nn.Module:

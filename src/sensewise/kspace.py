@@ -75,6 +75,17 @@ def acs_rows(rows: int, acs: int) -> Tensor:
     return (index >= first) & (index < first + acs)
 
 
+def mirrored_pairs(mask: Tensor) -> int:
+    """How many rows at frequency f > 0 are measured together with the one at -f, of a mask `(rows,)`.
+
+    Where k-space is Hermitian, as that of real images, the second row of a pair tells nothing new.
+    """
+    middle = mask.shape[0] // 2
+    above = mask[1:middle].flip(0) if mask.shape[0] % 2 == 0 else mask[:middle].flip(0)  # f = -1, -2, ...
+    below = mask[middle + 1 :]
+    return int((above & below).sum())
+
+
 def acs_block(values: Tensor, acs: int) -> Tensor:
     """The values of the ACS rows, `(B, rows, ...)` to `(B, acs, ...)`."""
     first = values.shape[1] // 2 - acs // 2

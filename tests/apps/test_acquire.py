@@ -10,21 +10,17 @@ from contextlib import suppress
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
-from conftest import fresh, random_tokens
-from sensewise import hub
+from conftest import random_tokens
+from sensewise.apps import slices
 from sensewise.apps.acquire import FILES, Settings, acquire_source
 from sensewise.data import bundled_cifar10, bundled_mnist
-from sensewise.data.prepare import write_volume
-from sensewise.errors import BudgetError, CheckpointError, ConfigError, DataError, OutputError
+from sensewise.errors import DataError, OutputError
 from sensewise.files import whole_folder
-from sensewise.kspace import to_kspace
-from sensewise.policies.planned import RowPlan
 
-PICTURE_FILES = FILES - {"acquisition.png", "mask.txt"}
-SLICE_FILES = {"acquisition.json", "acquisition.png", "mask.npy", "mask.png", "mask.txt", "reconstruction.png"}
+BOTH = {"acquisition.json", "mask.npy", "mask.png", "reconstruction.png"}
+PICTURE_FILES = FILES - slices.FILES | BOTH
 
 
 def files(folder):
@@ -193,95 +189,6 @@ def test_a_policy_of_your_own(sensewise, tmp_path, quick_run):
     rows = np.load(tmp_path / "rows/mask.npy")
     assert rows.sum() == 64
     assert rows[:50].all()
-
-
-TOY = """
-[mri.data]
-dataset = "toy"
-rows = 32
-columns = 32
-acs = 4
-budgets = [0.5]
-"""
-
-
-@pytest.fixture
-def toy(tmp_path, monkeypatch):
-    """A preset with a reconstructor, a searched mask and a plan of rows, none of them trained, and a k-space file."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "toy.toml").write_text(TOY)
-    network = {"name": "complex-unet", "rows": 32, "widths": [8, 8], "blocks": [1, 1], "embedding": 8}
-    config = {"kind": "reconstructor", "model": {"network": network}}
-    hub.save(hub.run_folder("toy", "mri/unet-a"), config, fresh(hub.build, config))
-    plan = RowPlan(rows=32, acs=4, k=16)
-    hub.save(
-        hub.run_folder("toy", "mri/row-plan-0.5"), {"kind": "row-plan", "model": {"rows": 32, "acs": 4, "k": 16}}, plan
-    )
-    mask = torch.zeros(32, dtype=torch.bool)
-    mask[8:24] = True
-    hub.save_mask(hub.run_folder("toy", "mri/static-search-0.5"), mask)
-    pixels = torch.zeros(3, 40, 40)
-    pixels[:, 10:30, 12:26] = 1.0
-    write_volume(tmp_path / "scan.h5", to_kspace(pixels).numpy())
-    return tmp_path
-
-
-@pytest.mark.parametrize("method", ["acs-variable-density", "static-search", "sequential-value"])
-def test_acquire_reads_a_kspace_file(sensewise, toy, method):
-    options = ("--budget", "0.5", "--preset", "toy.toml", "--method", method, "--out", method)
-    code, out, _ = sensewise("acquire", "scan.h5", *options)
-    assert code == 0
-    assert out.startswith("16 of 32 rows measured, NMSE ")
-    assert {path.name for path in (toy / method).iterdir()} == SLICE_FILES
-    mask = np.load(toy / method / "mask.npy")
-    assert mask.sum() == 16
-    assert mask[14:18].all()  # the ACS block
-    outcome = json.loads((toy / method / "acquisition.json").read_text())
-    assert (outcome["reconstructor"], outcome["method"], outcome["of"]) == ("unet-a", method, 32)
-
-
-def test_zero_filling_only_where_it_is_asked_for(toy):
-    settings = Settings(budget=0.5, preset="toy.toml")
-    path = hub.run_folder("toy", "mri/unet-a") / "weights.safetensors"
-    path.write_bytes(path.read_bytes()[:-1] + b"x")
-    with pytest.raises(CheckpointError, match="damaged or replaced"):
-        acquire_source("scan.h5", toy / "out", settings)
-    path.parent.rename(path.parent.with_name("elsewhere"))
-    with pytest.raises(CheckpointError, match="train it first"):
-        acquire_source("scan.h5", toy / "out", settings)
-    assert not (toy / "out").exists()
-    said = acquire_source("scan.h5", toy / "out", Settings(budget=0.5, preset="toy.toml", reconstructor="zero-filled"))
-    assert "with zero-filled" in said
-
-
-def test_kspace_that_cannot_be_acquired(toy):
-    def acquire(source, **settings):
-        return acquire_source(source, toy / "out", Settings(**{"budget": 0.5, "preset": "toy.toml", **settings}))
-
-    with pytest.raises(BudgetError, match="ACS block"):
-        acquire("scan.h5", budget=0.1)
-    with pytest.raises(ConfigError, match="no method 'spiral': choose one of acs-variable-density"):
-        acquire("scan.h5", policy="spiral")
-    with pytest.raises(ConfigError, match="choose one of unet-a, zero-filled"):
-        acquire("scan.h5", reconstructor="unet-c")
-    with pytest.raises(DataError, match="knee:0 to knee:3"):
-        acquire("knee:4")
-    np.save("short.npy", np.ones(8, bool))
-    with pytest.raises(BudgetError, match="a mask of 32 rows is needed"):
-        acquire("scan.h5", policy="short.npy")
-    assert not (toy / "out").exists()
-
-
-@pytest.mark.parametrize(("rows", "fits"), [(range(16), True), (range(15), False), (range(17), False)])
-def test_a_mask_file_is_measured_as_it_is_or_refused(toy, rows, fits):
-    (toy / "own.txt").write_text("".join(f"{row}\n" for row in rows))
-    settings = Settings(budget=0.5, preset="toy.toml", policy="own.txt")
-    if fits:
-        acquire_source("scan.h5", toy / "out", settings)
-        assert np.flatnonzero(np.load(toy / "out" / "mask.npy")).tolist() == list(rows)
-    else:
-        with pytest.raises(BudgetError, match=f"this mask takes {len(rows)} of the actions, the budget is 16"):
-            acquire_source("scan.h5", toy / "out", settings)
 
 
 def test_a_folder_is_replaced_whole(tmp_path):

@@ -12,7 +12,7 @@ from PIL import Image
 
 from apps.web_fixtures import running, write_assets
 from sensewise.apps.web.app import HEADERS, MAX_BODY, create_app
-from sensewise.apps.web.recorder import KEPT, AcquireRequest, Recorder
+from sensewise.apps.web.recorder import AcquireRequest, Recorder
 from sensewise.apps.web.server import PORT, listen
 from sensewise.errors import CheckpointError, ConfigError
 from sensewise.evaluate.method import PIXEL_METHODS
@@ -155,12 +155,16 @@ def test_ten_people_at_once(client):
         assert set(people.map(one, range(10))) == {200}
 
 
-def test_recordings_are_kept_and_forgotten(recorder):
+def test_recordings_are_kept_and_forgotten(recorder, monkeypatch):
     request = AcquireRequest("mnist", 0, None, None, 0.05, 1, "random", 0)
-    assert recorder.recording(request) is recorder.recording(request)
-    for seed in range(KEPT + 1):
+    first = recorder.recording(request)
+    assert recorder.recording(request) is first
+    monkeypatch.setattr("sensewise.apps.web.recorder.KEPT_BYTES", 5 * first.nbytes)
+    for seed in range(10):
         recorder.recording(AcquireRequest("mnist", 0, None, None, 0.05, 1, "random", seed))
-    assert len(recorder._recordings) == KEPT
+    assert 1 < len(recorder._recordings) <= 5
+    assert sum(kept.nbytes for kept in recorder._recordings.values()) == recorder._bytes <= 5 * first.nbytes
+    assert recorder.kept(request) is None
 
 
 def test_no_weights_is_one_sentence(tmp_path):

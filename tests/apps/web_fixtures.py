@@ -42,12 +42,10 @@ def write_assets(folder: Path) -> Path:
 @contextmanager
 def running(app: Any) -> Iterator[str]:
     """A real server in a thread; gives its address."""
-    import uvicorn
-
-    from sensewise.apps.web.server import listen
+    from sensewise.apps.web.server import listen, make_server
 
     listener = listen()
-    server = uvicorn.Server(uvicorn.Config(app, log_level="critical"))
+    server = make_server(app, log_level="critical")
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
     while not server.started and thread.is_alive():

@@ -4,7 +4,6 @@ A source is read into a `Subject`: a picture with a prior, or a slice with what 
 acquisition appear together or not at all.
 """
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,31 +11,27 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sensewise import hub, metrics
+from sensewise import hub
+from sensewise.apps import slices
+from sensewise.apps.slices import Slice
+from sensewise.apps.subject import Settings, Subject
 from sensewise.data import DATASETS, bundled_knee
-from sensewise.data.fastmri import read_volume
+from sensewise.data.kspace_files import is_kspace, read_slice
+from sensewise.data.phantom import phantom_slice
 from sensewise.data.pictures import find_pictures, read_picture
-from sensewise.errors import ConfigError, DataError
-from sensewise.evaluate.method import Method, method_from_text
+from sensewise.data.prepare import knee_slice
+from sensewise.errors import DataError
+from sensewise.evaluate.method import method_from_text
 from sensewise.evaluate.record import record
 from sensewise.evaluate.recording import Recording
 from sensewise.files import whole_folder, write_json
-from sensewise.kspace import magnitude
-from sensewise.policies.base import Start
-from sensewise.policies.planned import PlannedRows, RowPlan
-from sensewise.policies.simple import ROW_FAMILIES, Fixed
-from sensewise.policies.starts import CentralBlock, FixedStart, count_rows
-from sensewise.presets.mri import MRISettings, load_settings
+from sensewise.presets.mri import load_settings
 from sensewise.priors.base import Prior
-from sensewise.reconstruct.base import Reconstructor
-from sensewise.reconstruct.unet import UNetReconstructor
-from sensewise.reconstruct.zero_filled import ZeroFilled
 from sensewise.report.figures import recording as pictures
-from sensewise.report.figures.rows import acquisition, row_strips
 from sensewise.report.figures.style import intensities, rgb, save
-from sensewise.sensors.base import Side
-from sensewise.sensors.rows import RowSensor
 from sensewise.tokens import quantize
+
+__all__ = ["FILES", "Settings", "acquire_source", "read_subject"]
 
 BUNDLED = {"digit": "mnist", "photo": "cifar10"}
 """What `NAME:N` means: the data set, whose prior has the same name."""

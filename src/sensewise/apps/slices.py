@@ -184,7 +184,7 @@ def _order(folder: Path, mask: Tensor) -> Tensor:
 def planned_rows(preset: str, k: int, rows: int) -> tuple[RowPlan, str]:
     """The plan for `k` rows: the trained one, or the coefficients of the nearest; and what was adapted, in words."""
     found = hub.trained_budgets("mri/row-plan", preset)
-    budget, folder = _nearest(found, k, rows)
+    _, folder = _nearest(found, k, rows)
     plan, _ = hub.load(folder, "row-plan", preset)
     assert isinstance(plan, RowPlan)
     return (plan, "") if plan.k == k else (plan.with_budget(k), _adapted(folder, plan.k, k, rows))
@@ -260,4 +260,4 @@ def write_reconstruction(folder: Path, image: Tensor, mask: Tensor) -> None:
     except ImportError:
         return
     picture = nibabel.Nifti1Image(values[:, :, None], np.eye(4))  # type: ignore[no-untyped-call]
-    nibabel.save(picture, folder / "reconstruction.nii.gz")  # type: ignore[attr-defined]
+    nibabel.save(picture, folder / "reconstruction.nii.gz")

@@ -2,7 +2,8 @@
 
 Magnitudes alone have no k-space of their own. So each slice gets a smooth random phase (as coils, fields and flow give
 it), is seen by each coil through its sensitivity, Fourier-transformed, and gets complex Gaussian noise at a chosen
-signal-to-noise ratio. Phase-encode lines are the rows. What comes out is simulated: it says so in its attributes, and results on it are results on that data set, never "fastMRI results".
+signal-to-noise ratio. Phase-encode lines are the rows. What comes out is simulated: it says so in its attributes, and
+results on it are results on that data set, never "fastMRI results".
 """
 
 from collections.abc import Iterator, Sequence
@@ -82,7 +83,7 @@ def _float_pixels(picture: Image.Image) -> np.ndarray:
 def _nifti(path: Path) -> np.ndarray:
     import nibabel
 
-    image: Any = nibabel.load(path)  # type: ignore[attr-defined]
+    image: Any = nibabel.load(path)
     _check_size(int(np.prod(image.shape, dtype=np.float64)), path)
     if int(image.dataobj.offset) > MOST_HEADER:
         raise DataError(f"{path}: its pixels begin after {image.dataobj.offset:,} bytes: it is damaged")

@@ -13,13 +13,21 @@ import torch
 from torch import Tensor
 
 from sensewise.data.sources import check_unpacked
-from sensewise.errors import DataError
+from sensewise.errors import ConfigError, DataError
 from sensewise.kspace import centre_crop, remove_oversampling
 
 Axis = Literal["auto", "rows", "columns"]
 """Which of the last two axes of an array is phase-encoded; "auto" asks the file."""
 AXES: tuple[Axis, ...] = ("auto", "rows", "columns")
 MOST = 256_000_000  # bytes of one slice, all coils: 32 coils of 640 x 640 are 105 million
+
+
+def parse_axis(text: str) -> Axis:
+    """An axis from the command line."""
+    for axis in AXES:
+        if axis == text:
+            return axis
+    raise ConfigError(f"no axis {text!r}: choose one of {', '.join(AXES)}")
 
 
 class ArrayLike(Protocol):
@@ -139,7 +147,7 @@ class Stored:
         if bytes_each > MOST:
             raise DataError(f"{self.path}: one slice has {bytes_each:,} bytes, and at most {MOST:,} are read")
         with np.errstate(over="ignore", invalid="ignore"):
-            found = torch.from_numpy(np.ascontiguousarray(self.kspace[number], dtype=np.complex64))
+            found = torch.from_numpy(np.array(self.kspace[number], dtype=np.complex64))
         if not bool(torch.isfinite(torch.view_as_real(found)).all()):
             raise DataError(f"{self.path}: k-space holds numbers that are not finite")
         if not bool(found.any()):

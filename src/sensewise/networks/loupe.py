@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sensewise.errors import ConfigError
-from sensewise.kspace import relaxed_rows, to_kspace
+from sensewise.kspace import acs_rows, relaxed_rows, to_kspace
 from sensewise.networks.base import MaskNetwork
 from sensewise.networks.recon import PaperUNet
 from sensewise.networks.unet import UNet
@@ -112,20 +112,30 @@ class Loupe(MaskNetwork):
 
 
 class LoupeRows(nn.Module):
-    """The mask layers and the reconstructor.
+    """LOUPE for rows of k-space: the ACS block is always measured, in training as in use; the other rows are learned.
 
     Args:
         rows: of k-space.
-        budget: the mean of the probabilities.
+        budget: the fraction of rows, the ACS block included.
         base: channels of the U-Net at full resolution.
+        acs: rows of the ACS block; 0 for none.
     """
 
-    def __init__(self, rows: int, budget: float, base: int) -> None:
+    free: Tensor
+
+    def __init__(self, rows: int, budget: float, base: int, acs: int = 0) -> None:
         super().__init__()
-        self.map = ProbabilityMap((rows,), budget)
+        free = ~acs_rows(rows, acs) if acs else torch.ones(rows, dtype=torch.bool)
+        self.register_buffer("free", free, persistent=False)
+        self.map = ProbabilityMap((rows - acs,), (budget * rows - acs) / (rows - acs))
         self.network = PaperUNet(base)
+
+    def probs(self) -> Tensor:
+        """The probability of every row, 1 in the ACS block; `(rows,)`."""
+        learned = self.map()
+        return torch.ones(self.free.shape, device=learned.device).masked_scatter(self.free, learned)
 
     def forward(self, image: Tensor, noise: Tensor) -> Tensor:
         """Reconstructions of magnitudes `(B, H, W)` from rows drawn with uniform noise `(B, H)`."""
-        weights = relaxed_mask(self.map(), noise)
+        weights = torch.where(self.free, relaxed_mask(self.probs(), noise), 1.0)
         return self.network(relaxed_rows(to_kspace(image.to(torch.complex64)), weights), weights)

@@ -1,9 +1,10 @@
-r"""Compressed sensing: the image that agrees with the measured rows and has few wavelet coefficients. Nothing is trained.
+r"""Compressed sensing: the image that agrees with the measured rows and has few wavelet coefficients.
 
 $$\min_x \tfrac12 \|M F S x - y\|^2 + \lambda \|W x\|_1$$
 
 with mask $M$, Fourier transform $F$, coil sensitivities $S$ and an orthonormal wavelet transform $W$, by FISTA
-(Beck and Teboulle, 2009). Lustig et al., "Sparse MRI", 2007. It judges masks without any network.
+(Beck and Teboulle, 2009). Lustig et al., "Sparse MRI", 2007. Nothing is trained: it judges masks without
+any network.
 """
 
 from functools import cache
@@ -43,9 +44,9 @@ class CsWavelet(Reconstructor):
 
     def __init__(
         self,
-        strength: float = 0.003,
+        strength: float = 0.002,
         start: float = 10.0,
-        iterations: int = 50,
+        iterations: int = 40,
         levels: int = 4,
         chunk: int = 32,
     ) -> None:
@@ -83,16 +84,18 @@ class CsWavelet(Reconstructor):
         """Wavelet details made smaller by a threshold `(B, 1, 1)`; other shifts each time leave no blocks."""
         moves = (5 * shift % 16, 3 * shift % 16)
         image = image.roll(moves, (-2, -1))
-        return self._shrink(image, threshold, self.levels).roll((-moves[0], -moves[1]), (-2, -1))
+        found = self._shrink(torch.stack([image.real, image.imag], dim=1), threshold.unsqueeze(1), self.levels)
+        return torch.complex(found[:, 0], found[:, 1]).roll((-moves[0], -moves[1]), (-2, -1))
 
-    def _shrink(self, image: Tensor, threshold: Tensor, levels: int) -> Tensor:
-        height, width = image.shape[-2:]
+    def _shrink(self, planes: Tensor, threshold: Tensor, levels: int) -> Tensor:
+        """The same for real and imaginary parts `(B, 2, H, W)`, whose details are made smaller together."""
+        height, width = planes.shape[-2:]
         if levels == 0 or height % 2 or width % 2 or min(height, width) < 2 * len(LOW_PASS):
-            return image
-        rows, columns = (_step(side).to(image.device, image.dtype) for side in (height, width))
-        found = rows @ image @ columns.T
-        strength = found.abs()
+            return planes
+        rows, columns = (_step(side).to(planes) for side in (height, width))
+        found = rows @ planes @ columns.T
+        strength = torch.linalg.vector_norm(found, dim=1, keepdim=True)
         details = found * (1 - threshold / strength.clamp(min=1e-30)).clamp(min=0)
-        corner = found[..., : height // 2, : width // 2]
-        details[..., : height // 2, : width // 2] = self._shrink(corner, threshold, levels - 1)
+        half = (..., slice(height // 2), slice(width // 2))
+        details[half] = self._shrink(found[half], threshold, levels - 1)
         return rows.T @ details @ columns

@@ -15,7 +15,7 @@ from torch import Generator, Tensor, nn
 from sensewise import hub, masks
 from sensewise.data.scenes import Scenes
 from sensewise.errors import ConfigError
-from sensewise.kspace import keep_rows, magnitude
+from sensewise.kspace import keep_rows, magnitude, mirrored_pairs
 from sensewise.metrics import errors, nmse
 from sensewise.networks.loupe import Loupe, LoupeRows
 from sensewise.policies.simple import best_rows
@@ -164,21 +164,21 @@ class LoupeRowsObjective(Objective):
     ) -> None:
         self.model, self.scenes, self.held_out = loupe, scenes, held_out
         self.k, self.acs, self.settings = k, acs, settings
-        self.last = self.mask(loupe)
+        self.first = self.last = self.mask(loupe)
         self.calm = torch.zeros((), dtype=torch.int64)  # looks in a row
 
     def state(self) -> dict[str, Tensor]:
-        return {"last": self.last, "calm": self.calm}
+        return {"first": self.first, "last": self.last, "calm": self.calm}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        self.last, self.calm = state["last"], state["calm"]
+        self.first, self.last, self.calm = state["first"], state["last"], state["calm"]
 
     def settled(self) -> bool:
         return int(self.calm) >= self.settings.patience
 
     def mask(self, model: LoupeRows) -> Tensor:
         """The ACS block and the rows of highest probability, bool `(H,)`."""
-        return best_rows(model.map().detach(), self.k, self.acs)
+        return best_rows(model.probs().detach(), self.k, self.acs)
 
     def loss(self, model: LoupeRows, step: int, generator: Generator) -> Tensor:
         index = torch.randint(len(self.scenes), (self.settings.batch_size,), generator=generator)
@@ -190,7 +190,13 @@ class LoupeRowsObjective(Objective):
 
     @torch.inference_mode()
     def validate(self, model: LoupeRows) -> dict[str, float]:
-        """NMSE of its own U-Net under its mask, and the fraction of rows that changed since the last look."""
+        """How its mask does under its own U-Net, how it moves, and what became of the rows it began with.
+
+        Returns:
+            NMSE; the fraction of rows that changed since the last look, and for how many looks in a row that was
+            little; of the rows outside the ACS block, the fraction that the first mask had, and how many lie in
+            mirrored pairs; the fraction of probabilities between 0.1 and 0.9.
+        """
         mask = self.mask(model)
         kspace, _ = self.draw(self.held_out, slice(0, 32))
         changed = int((mask & ~self.last.to(self.device)).sum()) / self.k
@@ -198,7 +204,16 @@ class LoupeRowsObjective(Objective):
         self.last = mask
         rows = mask.expand(len(kspace), -1)
         own = nmse(model.network(keep_rows(kspace, rows), rows), magnitude(kspace)).mean().item()
-        return {"nmse": own, "changed": changed}
+        chosen = mask & model.free
+        p = model.map()
+        return {
+            "nmse": own,
+            "changed": changed,
+            "calm": int(self.calm),
+            "from_start": int((chosen & self.first.to(self.device)).sum()) / max(1, int(chosen.sum())),
+            "pairs": mirrored_pairs(chosen),
+            "undecided": ((p > 0.1) & (p < 0.9)).float().mean().item(),
+        }
 
     def export(self, folder: Path, card: Mapping[str, Any], average: nn.Module) -> None:
         hub.save_mask(folder, self.mask(self.model))

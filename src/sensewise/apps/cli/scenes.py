@@ -56,9 +56,19 @@ def say_open(page: Path) -> None:
 
 def acquire(
     source: Annotated[
-        str, typer.Argument(help="A picture, a folder of pictures, digit:N, photo:N, a k-space file (.h5), or knee:N.")
+        str,
+        typer.Argument(
+            help="A picture, a folder of pictures, digit:N, photo:N; k-space: a file (fastMRI or ISMRMRD .h5, Siemens "
+            ".dat, complex .npy), knee:N or phantom:0."
+        ),
     ],
-    budget: Annotated[str, typer.Option(help="Fraction of the pixels or rows to measure (0.1), or a count.")] = "0.1",
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            help="Fraction of the pixels or rows to measure, or a count.",
+            show_default="0.1; 0.25 of the rows of k-space",
+        ),
+    ] = None,
     steps: Annotated[
         int | None, typer.Option(help="In how many steps.", show_default="16; 1 for rows of k-space")
     ] = None,
@@ -79,12 +89,21 @@ def acquire(
     folder: Annotated[Path, typer.Option("--out", help="Where the files go.")] = Path("runs/acquire"),
     samples: Annotated[int, typer.Option(help="How many possible images to draw.", min=0, max=64)] = 4,
     preset: Annotated[str, typer.Option(help="For k-space: sizes and trained models.")] = "cpu",
-    reconstructor: Annotated[str, typer.Option(help="For k-space: unet-a or zero-filled.")] = "unet-a",
+    reconstructor: Annotated[
+        str, typer.Option(help="For k-space: unet-a, unet-b, cs-wavelet or zero-filled.")
+    ] = "unet-a",
+    axis: Annotated[
+        str, typer.Option(help="For k-space files: which axis is phase-encoded, rows or columns; auto asks the file.")
+    ] = "auto",
+    number: Annotated[
+        int | None, typer.Option("--slice", help="For k-space files: which slice, from 0.", show_default="the middle")
+    ] = None,
     seed: Seed = 0,
 ) -> None:
     """Acquire pictures or k-space: what to measure, the reconstruction, what is still uncertain, possible images."""
-    wanted = parse_budget(budget)
+    wanted = None if budget is None else parse_budget(budget)
     from sensewise.apps.acquire import Settings, acquire_source
+    from sensewise.data.stored import parse_axis
 
     settings = Settings(
         budget=wanted,
@@ -95,6 +114,8 @@ def acquire(
         samples=samples,
         preset=preset,
         reconstructor=reconstructor,
+        axis=parse_axis(axis),
+        slice=number,
         seed=seed,
     )
     say(acquire_source(source, folder, settings))

@@ -1,13 +1,15 @@
 """The server behind the page: a few JSON answers and the static files, read once.
 
 Safe by construction: bodies are limited and validated, unknown fields are refused, the Host header must be local, no
-path is taken from a request, and a client never sees a stack trace.
+path is taken from a request, and a client never sees a stack trace. Whatever takes long waits in `Orders`; all else is
+answered at once on the event loop.
 """
 
 import base64
 import io
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from importlib.resources import files
 from typing import Annotated, Any
 
@@ -20,29 +22,20 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sensewise import __version__
+from sensewise.apps.web.middleware import HEADERS, MAX_BODY, BodyLimit, SafeHeaders
+from sensewise.apps.web.orders import ClientLeft, Orders
 from sensewise.apps.web.recorder import AcquireRequest, Recorder
 from sensewise.errors import DataError, SensewiseError
 from sensewise.evaluate.method import PIXEL_METHODS
 from sensewise.evaluate.recording import Recording
 from sensewise.report.figures import recording as pictures
 
-MAX_BODY = 1_000_000  # bytes
 MAX_STEPS = 64
 GALLERY = 60  # images in one answer
 SCRIPTS = ("app.js", "chart.js", "draw.js", "paint.js", "state.js")
 STATIC = dict.fromkeys(SCRIPTS, "text/javascript") | {"page.css": "text/css", "icon.svg": "image/svg+xml"}
-HEADERS = {
-    "Content-Security-Policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
-        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    ),
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cache-Control": "no-store",
-}
 
 
 class AcquireBody(BaseModel):
@@ -83,34 +76,13 @@ class PixelBody(AcquireBody):
     column: Annotated[int, Field(ge=0)]
 
 
-class BodyLimit:
-    """Refuses bodies above `MAX_BODY`, whether or not their length was declared."""
+class Problem(BaseModel):
+    """What every refusal says: one sentence."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
+    error: str
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            return await self.app(scope, receive, send)
-        body = b""
-        while scope["method"] == "POST":
-            message = await receive()
-            body += message.get("body", b"")
-            if len(body) > MAX_BODY:
-                answer = JSONResponse({"error": f"the request is larger than {MAX_BODY:,} bytes"}, 413, HEADERS)
-                return await answer(scope, receive, send)
-            if not message.get("more_body"):
-                break
-        replayed = False
 
-        async def replay() -> Message:
-            nonlocal replayed
-            if replayed:
-                return await receive()
-            replayed = True
-            return {"type": "http.request", "body": body, "more_body": False}
-
-        await self.app(scope, replay if scope["method"] == "POST" else receive, send)
+REFUSALS: dict[int | str, dict[str, Any]] = {code: {"model": Problem} for code in (400, 408, 413, 422, 503)}
 
 
 def packed(array: np.ndarray) -> str:
@@ -167,31 +139,34 @@ DOWNLOADS: dict[str, tuple[Callable[[Recording], bytes], str]] = {
 }
 
 
-def create_app(recorder: Recorder, hosts: tuple[str, ...] = ("127.0.0.1", "localhost", "[::1]")) -> FastAPI:
-    """The application; `hosts` are the names under which it answers."""
+def create_app(
+    recorder: Recorder, hosts: tuple[str, ...] = ("127.0.0.1", "localhost", "[::1]"), orders: Orders | None = None
+) -> FastAPI:
+    """The application; `hosts` are the names under which it answers, `orders` its queue."""
+    queue = orders or Orders(recorder)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         await anyio.to_thread.run_sync(recorder.warm_up)
         yield
+        queue.close()
 
-    app = FastAPI(title="sensewise", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
+    # The schema is not served; the tests make requests from it.
+    app = FastAPI(
+        title="sensewise", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None, responses=REFUSALS
+    )
     app.add_middleware(GZipMiddleware, minimum_size=2000, compresslevel=3)
     app.add_middleware(BodyLimit)
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(hosts))
-    _add_headers_and_errors(app)
+    app.add_middleware(SafeHeaders)
+    _add_errors(app)
     _add_static(app)
-    _add_api(app, recorder)
+    _add_catalog(app, recorder)
+    _add_orders(app, queue)
     return app
 
 
-def _add_headers_and_errors(app: FastAPI) -> None:
-    @app.middleware("http")
-    async def headers(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
-        response = await call_next(request)
-        response.headers.update(HEADERS)
-        return response
-
+def _add_errors(app: FastAPI) -> None:
     @app.exception_handler(SensewiseError)
     async def mistake(_: Request, error: SensewiseError) -> JSONResponse:
         return JSONResponse({"error": str(error)}, 422)
@@ -204,7 +179,11 @@ def _add_headers_and_errors(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def refused(_: Request, error: HTTPException) -> JSONResponse:
-        return JSONResponse({"error": str(error.detail).lower()}, error.status_code)
+        return JSONResponse({"error": str(error.detail).lower()}, error.status_code, error.headers)
+
+    @app.exception_handler(ClientLeft)
+    async def left(_: Request, __: ClientLeft) -> Response:
+        return Response(status_code=499)  # nobody reads it
 
     @app.exception_handler(Exception)
     async def broken(_: Request, __: Exception) -> JSONResponse:
@@ -215,26 +194,25 @@ def _add_static(app: FastAPI) -> None:
     folder = files("sensewise.apps.web").joinpath("static")
     contents = {name: folder.joinpath(name).read_bytes() for name in (*STATIC, "index.html")}
 
-    @app.get("/")
-    def page() -> Response:
-        return Response(contents["index.html"], media_type="text/html; charset=utf-8")
+    def serve(path: str, name: str, kind: str) -> None:
+        async def content() -> Response:
+            return Response(contents[name], media_type=kind)
 
-    def serve(name: str, kind: str) -> None:
-        app.add_api_route(f"/{name}", lambda: Response(contents[name], media_type=kind), methods=["GET"])
+        app.add_api_route(path, content, methods=["GET"], include_in_schema=False)
 
+    serve("/", "index.html", "text/html; charset=utf-8")
     for name, kind in STATIC.items():
-        serve(name, kind)
+        serve(f"/{name}", name, kind)
 
 
-def _add_api(app: FastAPI, recorder: Recorder) -> None:
+def _add_catalog(app: FastAPI, recorder: Recorder) -> None:
     @app.get("/api/catalog")
-    def catalog() -> dict[str, Any]:
-        priors = [bundled.describe() for bundled in recorder.priors.values()]
+    async def catalog() -> dict[str, Any]:
         policies = [{"name": name, "title": title} for name, title in PIXEL_METHODS.items()]
-        return {"version": __version__, "priors": priors, "policies": policies, "max_steps": MAX_STEPS}
+        return {"version": __version__, "priors": recorder.catalog, "policies": policies, "max_steps": MAX_STEPS}
 
     @app.get("/api/images")
-    def images(prior: str, first: int = 0) -> dict[str, Any]:
+    async def images(prior: str, first: int = 0) -> dict[str, Any]:
         found = recorder.bundled(prior).images
         if found is None or not 0 <= first < len(found):
             return {"first": first, "tokens": [], "labels": []}
@@ -245,22 +223,27 @@ def _add_api(app: FastAPI, recorder: Recorder) -> None:
             "labels": None if labels is None else labels.tolist(),
         }
 
+
+def _add_orders(app: FastAPI, orders: Orders) -> None:
     @app.post("/api/acquire")
-    def acquire(body: AcquireBody) -> dict[str, Any]:
-        return recording_answer(recorder.recording(body.request()))
+    async def acquire(body: AcquireBody, client: Request) -> dict[str, Any]:
+        return recording_answer(await orders.recording(body.request(), client))
 
     @app.post("/api/pixel")
-    def pixel(body: PixelBody) -> dict[str, Any]:
-        return pixel_answer(recorder.recording(body.request()), body.row, body.column)
+    async def pixel(body: PixelBody, client: Request) -> dict[str, Any]:
+        return pixel_answer(await orders.recording(body.request(), client), body.row, body.column)
 
     def offer(name: str) -> None:
         content, kind = DOWNLOADS[name]
 
-        def download(body: AcquireBody) -> Response:
+        async def download(body: AcquireBody, client: Request) -> Response:
+            recording = await orders.recording(body.request(), client)
             disposition = {"Content-Disposition": f'attachment; filename="sensewise-{name}"'}
-            return Response(content(recorder.recording(body.request())), media_type=kind, headers=disposition)
+            made = await orders.work(partial(content, recording), client)
+            return Response(made, media_type=kind, headers=disposition)
 
-        app.add_api_route(f"/api/{name}", download, methods=["POST"])
+        answers: dict[int | str, dict[str, Any]] = {200: {"content": {kind: {}}}}
+        app.add_api_route(f"/api/{name}", download, methods=["POST"], response_class=Response, responses=answers)
 
     for name in DOWNLOADS:
         offer(name)

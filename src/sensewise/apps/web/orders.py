@@ -9,7 +9,8 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from typing import TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -67,7 +68,7 @@ class Orders:
             return kept
         if request not in self.under_way:
             stop = threading.Event()
-            self.under_way[request] = Order(self._submit(lambda: self.recorder.recording(request, stop)), stop)
+            self.under_way[request] = Order(self._submit(partial(self.recorder.recording, request, stop)), stop)
         order = self.under_way[request]
         order.waiting += 1
         try:
@@ -111,8 +112,9 @@ class Orders:
 async def _while_there(result: asyncio.Future[T], client: Request) -> T:
     """Wait for a result as long as the client does."""
     left = asyncio.ensure_future(_gone(client))
+    either: set[asyncio.Future[Any]] = {result, left}
     try:
-        await asyncio.wait({result, left}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
     finally:
         left.cancel()
         with suppress(asyncio.CancelledError):

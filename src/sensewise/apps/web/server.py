@@ -4,10 +4,17 @@ import socket
 import threading
 import webbrowser
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from sensewise.errors import ConfigError
 
+if TYPE_CHECKING:
+    import uvicorn
+    from fastapi import FastAPI
+
 HOST, PORT, TRIES = "127.0.0.1", 8000, 20
+MOST_REQUESTS = 200  # at once; more are answered with 503
+SHUTDOWN_SECONDS = 5  # for answers under way, after Ctrl-C
 
 
 def listen(port: int | None = None) -> socket.socket:
@@ -27,21 +34,36 @@ def listen(port: int | None = None) -> socket.socket:
     raise ConfigError(f"port {port} is in use or not allowed: give another one, or leave --port out")
 
 
+def make_server(app: "FastAPI", log_level: str = "warning") -> "uvicorn.Server":
+    """The server of an application, with its limits and deadlines."""
+    import uvicorn
+
+    from sensewise.apps.web.protocol import DeadlineProtocol
+
+    config = uvicorn.Config(
+        app,
+        http=DeadlineProtocol,
+        ws="none",
+        log_level=log_level,
+        limit_concurrency=MOST_REQUESTS,
+        timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+        server_header=False,
+    )
+    return uvicorn.Server(config)
+
+
 def serve(port: int | None, open_browser: bool, say: Callable[[str], None]) -> None:
     """Run until Ctrl-C."""
     try:
-        import uvicorn
-
         from sensewise.apps.web.app import create_app
+        from sensewise.apps.web.recorder import Recorder
+
+        server = make_server(create_app(Recorder()))
     except ImportError as error:
         raise ConfigError(f"the live page needs more packages ({error.name}): pip install 'sensewise[web]'") from error
-    from sensewise.apps.web.recorder import Recorder
-
-    app = create_app(Recorder())
     listener = listen(port)
     address = f"http://{HOST}:{listener.getsockname()[1]}"
     say(address)
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", limit_concurrency=200, server_header=False))
     if open_browser:
         threading.Timer(1.0, webbrowser.open, [address]).start()
     server.run(sockets=[listener])
