@@ -264,3 +264,86 @@ def test_objects_are_found_by_module_and_name(tmp_path, monkeypatch):
 def test_names_that_lead_nowhere(text, message):
     with pytest.raises(ConfigError, match=message):
         from_text(text, Policy)
+
+
+HALF = """
+import os, sys
+from pathlib import Path
+from sensewise.files import atomic, whole_folder
+with {opened} as temporary:
+    {write}
+    os.kill(os.getpid(), 9)
+"""
+
+
+def leave_half(opened, write):
+    """A process that is killed while it writes."""
+    script = HALF.format(opened=opened, write=write)
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == -9
+
+
+def hidden(folder):
+    return [path.name for path in folder.iterdir() if path.name.startswith(".")]
+
+
+def sweep_again():
+    """As another process would, once it writes into a folder for the first time."""
+    files._sweep.cache_clear()
+
+
+def test_what_a_kill_left_is_swept_at_the_next_start(tmp_path):
+    leave_half(f"atomic(Path({str(tmp_path / 'file.txt')!r}))", "temporary.write_text('half')")
+    assert [name.partition("txt")[0] for name in hidden(tmp_path)] == [".file."]
+    leave_half(f"whole_folder(Path({str(tmp_path / 'out')!r}), ['a'])", "(temporary / 'a').write_text('half')")
+    assert [name[:5] for name in hidden(tmp_path)] == [".out."]  # the first one is gone
+    sweep_again()
+    write_text(tmp_path / "other.txt", "whole")
+    assert names(tmp_path) == ["other.txt"]
+
+
+def test_what_is_in_use_or_not_ours_is_not_swept(tmp_path):
+    (tmp_path / ".notes.partial").mkdir()
+    (tmp_path / ".file.abcdefgh.partial").write_text("not a folder")
+    with atomic(tmp_path / "file.txt") as temporary:
+        temporary.write_text("first")
+        sweep_again()
+        write_text(tmp_path / "other.txt", "second")
+    assert names(tmp_path) == [".file.abcdefgh.partial", ".notes.partial", "file.txt", "other.txt"]
+
+
+def test_a_kill_between_two_renames_loses_neither_folder(tmp_path, monkeypatch):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "a").write_text("old")
+    leave_half(
+        f"whole_folder(Path({str(tmp_path / 'out')!r}), ['a'])",
+        f"(temporary / 'a').write_text('new'); os.rename({str(tmp_path / 'out')!r}, temporary.parent / '.replaced')",
+    )
+    assert not (tmp_path / "out").exists()
+    sweep_again()
+    write_text(tmp_path / "other.txt", "")
+    assert (tmp_path / "out" / "a").read_text() == "new"
+    assert names(tmp_path) == ["other.txt", "out"]
+
+
+def test_a_folder_is_swept_once_per_process(tmp_path):
+    sweep_again()
+    for number in range(3):
+        write_text(tmp_path / f"{number}.txt", "")
+    assert files._sweep.cache_info().misses == 1
+
+
+def test_names_as_long_as_a_file_system_takes(tmp_path):
+    write_text(tmp_path / ("n" * 250), "long")
+    assert names(tmp_path) == ["n" * 250]
+
+
+def test_many_processes_write_one_file(tmp_path):
+    script = (
+        "import sys; from pathlib import Path; from sensewise.files import write_text, _sweep\n"
+        "for n in range(15): _sweep.cache_clear(); write_text(Path(sys.argv[1]), sys.argv[2] * 1000)"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path / "file.txt")]
+    writers = [subprocess.Popen([*command, letter]) for letter in "abc"]
+    assert [writer.wait() for writer in writers] == [0, 0, 0]
+    assert (tmp_path / "file.txt").read_text() in [letter * 1000 for letter in "abc"]
+    assert names(tmp_path) == ["file.txt"]

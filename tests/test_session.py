@@ -2,18 +2,23 @@ import numpy as np
 import pytest
 import torch
 
-from conftest import make_absorbing, make_empirical, random_tokens, seeded
+from conftest import awake, fresh, make_absorbing, make_empirical, random_tokens, seeded
 from sensewise import Session, predictions
 from sensewise.errors import BudgetError, CheckpointError, ConfigError, DataError, OutputError, SessionError
 from sensewise.files import write_tensors
 from sensewise.loop import acquire
+from sensewise.networks.any_size import AnySize
 from sensewise.policies.choose import Spread, TopK
 from sensewise.policies.greedy import Greedy
 from sensewise.policies.one_shot import OneShot
 from sensewise.policies.simple import Random
 from sensewise.policies.starts import GridProbe, RandomProbe
+from sensewise.policies.stops import ExpectedPSNR
+from sensewise.priors.readings import ReadingPrior
 from sensewise.sensors.base import Side
 from sensewise.sensors.pixels import PixelSensor
+from sensewise.sensors.readings import Readings, ReadingSensor
+from sensewise.session import Fit
 from sensewise.tokens import MASK, dequantize
 
 SHAPE = (1, 8, 8)
@@ -365,3 +370,95 @@ def test_nothing_is_known_before_the_first_reading(prior):
     assert (session.entropy > 0).all()
     assert session.reconstruction.shape == SHAPE
     assert ((session.mean > 0) & (session.mean < 1)).all()
+
+
+class TestReadings:
+    """A session with a prior over readings: intensities of any size, noise, stops and audits."""
+
+    IMAGE = torch.rand(1, 20, 24, generator=seeded())
+
+    @pytest.fixture
+    def policy(self):
+        network = awake(fresh(AnySize, widths=(8, 12), blocks=(1, 1), components=3, embedding=8), std=0.05)
+        prior = ReadingPrior(network).eval().requires_grad_(False)
+        return Greedy(prior, predictions.variance, view=Readings())
+
+    def spend(self, session, sigma=None):
+        while (pixels := session.ask()) is not None:
+            session.tell(self.IMAGE[0][pixels[:, 0], pixels[:, 1]].numpy(), sigma)
+        return session
+
+    def test_intensities_are_kept_as_they_were_read(self, policy):
+        session = self.spend(Session(policy, (1, 20, 24), 0.2, steps=3))
+        assert int(session.mask.sum()) == 96
+        torch.testing.assert_close(session.mean[0][session.mask], self.IMAGE[0][session.mask])
+        assert (session.variance[0][session.mask] == 0).all()
+        assert session.expected_psnr > 0
+        assert not session.stopped
+        assert session.fit is None
+
+    def test_noisy_readings_stay_uncertain(self, policy):
+        session = self.spend(Session(policy, (1, 20, 24), 0.2, steps=3), sigma=0.1)
+        assert (session.variance[0][session.mask] > 0).all()
+
+    def test_it_gives_the_same_mask_as_acquire(self, policy):
+        session = self.spend(Session(policy, (1, 20, 24), 0.2, steps=3, choose=Spread()))
+        taken = acquire(policy, ReadingSensor(self.IMAGE[None]), 0.2, steps=3, choose=Spread())
+        assert torch.equal(session.mask.flatten(), taken.mask[0])
+
+    def test_a_stop_ends_it(self, policy):
+        session = self.spend(Session(policy, (1, 20, 24), 0.9, steps=20, stop=ExpectedPSNR(13.0)))
+        assert session.stopped
+        assert session.expected_psnr > 13.0
+        assert int(session.mask.sum()) < 432
+
+    def test_an_audit_notices_a_prior_that_does_not_fit(self, policy):
+        session = self.spend(Session(policy, (1, 20, 24), 0.3, steps=3, audit=0.1))
+        assert session.fit.pixels == 14
+        assert session.fit.ratio == pytest.approx(session.fit.error / session.fit.expected)
+        known = Fit(20, error=0.01, expected=0.009)
+        assert known.fits
+        assert not Fit(20, error=0.1, expected=0.01).fits
+        assert Fit(20, error=1e-5, expected=1e-8).fits
+
+    def test_save_and_restore(self, policy, tmp_path):
+        session = Session(policy, (1, 20, 24), 0.2, steps=3, audit=0.1)
+        pixels = session.ask()
+        session.tell(self.IMAGE[0][pixels[:, 0], pixels[:, 1]].numpy(), sigma=0.05)
+        session.save(tmp_path / "session.safetensors")
+        again = Session(policy, (1, 20, 24), 0.2, steps=3, audit=0.1).restore(tmp_path / "session.safetensors")
+        assert torch.equal(self.spend(session).mask, self.spend(again).mask)
+
+    @pytest.mark.parametrize(
+        ("values", "sigma", "words"),
+        [
+            (np.nan, None, "not a number"),
+            (0.5, -0.1, "not negative"),
+            (0.5, np.nan, "not negative"),
+        ],
+    )
+    def test_impossible_readings(self, policy, values, sigma, words):
+        session = Session(policy, (1, 20, 24), 0.2, steps=3)
+        count = len(session.ask())
+        with pytest.raises(SessionError, match=words):
+            session.tell(np.full(count, values), sigma)
+        session.tell(np.full(count, 0.5))  # nothing was spoilt
+
+    def test_readings_outside_the_range_are_clipped_with_a_warning(self, policy):
+        session = Session(policy, (1, 20, 24), 0.2, steps=3)
+        count = len(session.ask())
+        with pytest.warns(UserWarning, match=f"{count} readings outside"):
+            session.tell(np.full(count, 1.5))
+        assert session.mean.max() <= 1
+
+    def test_a_prior_over_tokens_takes_no_noise(self):
+        session = Session(Greedy(make_empirical(labels=None)), (1, 4, 4), 4, steps=2)
+        count = len(session.ask())
+        with pytest.raises(SessionError, match="without noise"):
+            session.tell(np.full(count, 1), sigma=0.1)
+
+    def test_impossible_audits_and_channels(self, policy):
+        with pytest.raises(ConfigError, match="audit is a fraction"):
+            Session(policy, (1, 20, 24), 0.2, audit=1.0)
+        with pytest.raises(ConfigError, match="1 channels"):
+            Session(policy, (3, 20, 24), 0.2)

@@ -20,7 +20,7 @@ from sensewise.policies.one_shot import OneShot
 from sensewise.policies.planned import PlannedRows, RowPlan
 from sensewise.policies.sampling import PosteriorSampling
 from sensewise.policies.simple import Equispaced, Fixed, Random, VariableDensity
-from sensewise.policies.starts import CentralBlock, FixedStart, GridProbe, RandomProbe
+from sensewise.policies.starts import AuditedStart, CentralBlock, FixedStart, GridProbe, RandomProbe
 from sensewise.policies.value import OneStepOracle, ValuePolicy, static_cores
 from sensewise.priors.absorbing import AbsorbingPrior
 from sensewise.priors.mirrored import MirroredPrior
@@ -141,6 +141,7 @@ PIXEL_STARTS = {
     "random": RandomProbe(),
     "grid": GridProbe(),
     "fixed": FixedStart({BUDGET: torch.arange(64) % 16 == 3}),
+    "audited": AuditedStart(None, 0.25),
 }
 ROW_STARTS = {
     "random": RandomProbe(0.5),

@@ -2,6 +2,8 @@
 
 import json
 import operator
+import warnings
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
@@ -14,11 +16,57 @@ from sensewise.errors import ConfigError, SensewiseError, SessionError
 from sensewise.files import identity, read_tensors, write_tensors
 from sensewise.information import per_pixel
 from sensewise.loop import NEVER, Acquisition
-from sensewise.policies.base import Choice, Policy, Start
+from sensewise.policies.base import Choice, Policy, Start, Stop
+from sensewise.policies.starts import AuditedStart
 from sensewise.priors.base import Prior
 from sensewise.reconstruct.prior import Mode, PosteriorMean
 from sensewise.sensors.base import Side
-from sensewise.tokens import MASK, quantize
+from sensewise.tokens import quantize
+
+
+@dataclass(frozen=True)
+class Fit:
+    """How well a prior predicts pixels that were chosen at random, from all the others.
+
+    Attributes:
+        pixels: how many were looked at.
+        error: their mean squared error.
+        expected: what the prior expected it to be.
+    """
+
+    pixels: int
+    error: float
+    expected: float
+
+    @property
+    def ratio(self) -> float:
+        """How many times larger the error is than expected: near 1 for a prior that fits."""
+        return self.error / max(self.expected, 1e-9)
+
+    @property
+    def fits(self) -> bool:
+        """False if the prior does not know pictures like this one: its choices and its certainty mean little."""
+        return self.ratio < MISFIT or self.error < NEGLIGIBLE
+
+
+MISFIT = 4.0  # times the expected error: chance alone does not do that with a dozen pixels
+NEGLIGIBLE = 1e-4  # an error of one hundredth of the range is no misfit, whatever was expected
+
+
+def audit_fit(prior: Prior, observation: Tensor, audit: Tensor, side: Side) -> Fit | None:
+    """Hide some pixels `(1, K)` of one image again, and compare what the prior makes of them with what was read."""
+    if not bool(audit.any()):
+        return None
+    height, width = observation.shape[2:]
+    places = audit.view(1, 1, height, width)
+    hidden = torch.where(places, prior.blank((height, width)), observation)
+    with torch.inference_mode():
+        prediction = prior(hidden, side.label)
+        known = prior(observation, side.label)
+        sites = places.expand(-1, prior.channels, -1, -1)
+        error = (prediction.mean() - known.mean())[sites].square()
+        expected = prediction.variance()[sites] + known.variance()[sites]  # a noisy reading is not the truth
+    return Fit(int(audit.sum()), float(error.mean()), float(expected.mean()))
 
 
 class Session:
@@ -33,6 +81,8 @@ class Session:
         summary: a coarse first look `(1, 1, 8, 8)`, for policies that need one.
         start: a first probe, or None.
         choose: which pixels to read together.
+        stop: ends the session before the budget is spent; None for never.
+        audit: the fraction of the budget that is read at random places first, to find out whether the prior fits.
         prior: reconstructs; the policy's own by default.
         seed: of everything random.
     """
@@ -48,6 +98,8 @@ class Session:
         summary: Tensor | None = None,
         start: Start | None = None,
         choose: Choice | None = None,
+        stop: Stop | None = None,
+        audit: float = 0.0,
         prior: Prior | None = None,
         seed: int = 0,
     ) -> None:
@@ -55,8 +107,14 @@ class Session:
         if known is None:
             raise ConfigError("this policy has no prior of its own: say which one reconstructs, with prior=...")
         self.prior, self.shape = known, shape
-        nothing, labels = torch.full((1, *shape), MASK), known.known_label(label)
+        if not 0 <= audit < 1:
+            raise ConfigError(f"audit is a fraction of the budget, at least 0 and below 1, got {audit:g}")
+        nothing, labels = known.blank((shape[1], shape[2])), known.known_label(label)
+        if shape[0] != known.channels:
+            raise ConfigError(f"this prior takes images of {known.channels} channels, not of {shape[0]}")
         known.check(nothing, labels)
+        generator = torch.Generator().manual_seed(seed)
+        first = AuditedStart(start, audit) if audit else start
         self._loop = Acquisition(
             policy,
             nothing,
@@ -64,12 +122,14 @@ class Session:
             budget,
             side=Side(label=labels, summary=summary),
             steps=steps,
-            start=start,
+            start=first,
             choose=choose,
-            generator=torch.Generator().manual_seed(seed),
+            stop=stop,
+            generator=generator,
         )
+        self._audit = first.audit if isinstance(first, AuditedStart) else torch.zeros(1, shape[1] * shape[2]).bool()
         settings = {"budget": self._loop.budget, "steps": steps, "label": labels, "seed": seed, "shape": shape}
-        self._identity = identity([policy, known, start, choose, summary, settings])
+        self._identity = identity([policy, known, start, choose, stop, audit, summary, settings])
 
     def ask(self) -> np.ndarray | None:
         """Rows and columns of the pixels to read now, int64 `(n, 2)` in raster order; None when the budget is spent."""
@@ -78,36 +138,68 @@ class Session:
             return None
         return np.stack(np.divmod(chosen[0].nonzero()[:, 0].numpy(), self.shape[2]), axis=1)
 
-    def tell(self, values: np.ndarray | Tensor | list[int] | list[float]) -> None:
+    def tell(
+        self, values: np.ndarray | Tensor | list[int] | list[float], sigma: float | np.ndarray | None = None
+    ) -> None:
         """What was read, in the order of `ask`: `(n,)`, or `(n, C)` for several channels.
 
-        Whole numbers are tokens 1..N, floating-point numbers are intensities in [0, 1].
+        Args:
+            values: whole numbers are tokens 1..N, floating-point numbers are intensities in [0, 1].
+            sigma: the standard deviation of the readings, one number or one each, for priors that know noise.
         """
         loop, (channels, height, width) = self._loop, self.shape
         if loop.pending is None:
             raise SessionError("tell was called before ask: ask first, read the pixels it names, then tell")
         pixels = loop.pending[0].nonzero()[:, 0]
-        read = self._tokens(values, len(pixels))
-        observation = loop.observation.clone().view(channels, height * width)
-        observation[:, pixels] = read.view(len(pixels), channels).T
-        loop.tell(observation.view(1, channels, height, width))
+        read = self._numbers(values, len(pixels))
+        if loop.observation.is_floating_point():
+            told = self._readings(read, sigma).T  # (2 C, n)
+        elif sigma is None:
+            told = self._tokens(read).T  # (C, n)
+        else:
+            raise SessionError("this prior takes readings without noise: leave sigma out, or take a prior such as any-grey")
+        observation = loop.observation.clone().view(len(told), height * width)
+        observation[:, pixels] = told
+        loop.tell(observation.view(1, len(told), height, width))
 
-    def _tokens(self, values: np.ndarray | Tensor | list[int] | list[float], count: int) -> Tensor:
-        """Readings as tokens, with shape `(n,)` or `(n, C)`."""
+    def _numbers(self, values: np.ndarray | Tensor | list[int] | list[float], count: int) -> np.ndarray:
+        """Readings as an array `(n, C)`."""
         try:
             read = np.asarray(values)
         except (TypeError, ValueError) as error:
             raise SessionError(f"the readings are not an array of numbers: {error}") from error
         if read.dtype.kind not in "biufc":
             raise SessionError(f"the readings are not an array of numbers, but of {read.dtype}")
-        channels, states = self.shape[0], self.prior.num_states
+        channels = self.shape[0]
         wanted = (count,) if channels == 1 else (count, channels)
         if tuple(read.shape) not in {wanted, (count, channels)}:
             raise SessionError(
                 f"ask named {count} pixels: tell needs readings of shape {wanted}, got {tuple(read.shape)}"
             )
         if read.dtype.kind in "bc":
+            states = self.prior.num_states
             raise SessionError(f"readings must be tokens 1..{states} or intensities in [0, 1], got {read.dtype}")
+        return read.reshape(count, channels)
+
+    def _readings(self, read: np.ndarray, sigma: float | np.ndarray | None) -> Tensor:
+        """Readings `(n, C)` as intensities beside their noise, `(n, 2 C)`; whole numbers are tokens."""
+        if read.dtype.kind != "f":
+            read = (self._tokens(read).numpy() - 1) / (self.prior.num_states - 1)
+        noise = np.broadcast_to(np.asarray(0.0 if sigma is None else sigma, dtype=np.float64), (len(read),))
+        if not np.isfinite(read).all():
+            raise SessionError("a reading is not a number: read the pixel again, or stop here")
+        if not (np.isfinite(noise) & (noise >= 0)).all():
+            raise SessionError("sigma must be a number that is not negative, or one for each reading")
+        outside = (noise[:, None] == 0) & ((read < 0) | (read > 1))
+        if outside.any():
+            warnings.warn(f"{int(outside.sum())} readings outside [0, 1] were clipped: scale them first", stacklevel=3)
+            read = np.where(outside, read.clip(0, 1), read)
+        packed = np.concatenate([read, np.repeat(noise[:, None], read.shape[1], axis=1)], axis=1)
+        return torch.from_numpy(packed.astype(np.float32))
+
+    def _tokens(self, read: np.ndarray) -> Tensor:
+        """Readings `(n, C)` as tokens."""
+        states = self.prior.num_states
         low, high = read.min().item(), read.max().item()
         if read.dtype.kind == "f":
             if not 0 <= low <= high <= 1:
@@ -126,7 +218,7 @@ class Session:
 
     @property
     def observation(self) -> Tensor:
-        """The tokens read so far, 0 where hidden, `(C, H, W)`."""
+        """What was read so far: tokens, 0 where hidden, `(C, H, W)`, or readings `(2 C, H, W)`."""
         return self._loop.observation[0]
 
     @property
@@ -144,6 +236,26 @@ class Session:
         """The uncertainty that is left at each pixel, nats `(H, W)`."""
         sites = self.prior.in_chunks(predictions.entropy, self._loop.observation, self._loop.side.label)
         return per_pixel(sites).view(self.shape[1:])
+
+    @property
+    def variance(self) -> Tensor:
+        """The variance of the intensity that is left at each site, `(C, H, W)`."""
+        return self.prior.in_chunks(predictions.variance, self._loop.observation, self._loop.side.label)[0]
+
+    @property
+    def expected_psnr(self) -> float:
+        """What the prior expects the PSNR of `mean` to be, in dB; needs no truth."""
+        return float(-10 * torch.log10(self.variance.mean().clamp(min=1e-10)))
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a stop ended the session before its budget was spent."""
+        return bool(self._loop.stopped[0])
+
+    @property
+    def fit(self) -> Fit | None:
+        """How well the prior predicts the audit pixels that have been read; None before, or without any."""
+        return audit_fit(self.prior, self._loop.observation, self._audit & self._loop.mask, self._loop.side)
 
     def save(self, path: str | Path) -> None:
         """Write the session to a file, to be continued with `restore`."""
@@ -182,7 +294,7 @@ class Session:
         self.prior.check(observation, None)
         rounds = loop.sizes if loop.pending is None else [int(loop.pending.sum()), *loop.sizes]
         done, measured = next_step - loop.next_step, step != NEVER
-        seen = (observation != MASK).flatten(2)  # (1, C, K)
+        seen = self.prior.seen(observation).flatten(2)  # (1, C, K)
         if not torch.equal(seen, measured.unsqueeze(1).expand_as(seen)):
             raise ValueError("what was measured is not what was seen")
         if not 0 <= done <= len(rounds) or not NEVER <= int(step.min()) <= int(step.max()) < next_step:

@@ -160,7 +160,7 @@ def test_what_goes_back_to_the_scanner(tmp_path):
     assert full.shape == (160,)
     assert np.array_equal(full[16:144], mask)
     text = (tmp_path / "out" / "mask.txt").read_text().splitlines()
-    assert text[0] == "# scanner lines, 160 in all"
+    assert text[0] == "# scanner lines, 160 in all, line 80 in the middle"
     assert list(map(int, text[1:15])) == list(range(73, 87))  # the ACS block is measured first
     assert sorted(map(int, text[1:])) == np.flatnonzero(full).tolist()
     for name in ("mask.txt", "mask-full.npy", "mask.npy"):
@@ -209,9 +209,9 @@ def test_lines_that_cannot_be_measured(tmp_path):
     path = tmp_path / "lines.txt"
     for lines, error, message in (
         ([15], BudgetError, r"names lines outside 16\.\.143"),
-        ([20, 20], BudgetError, "names a line twice"),
-        (["x"], CheckpointError, "not a list of line numbers"),
+        ([20, 20], BudgetError, "names each one once"),
+        (["x"], DataError, "not a list of line numbers"),
     ):
-        path.write_text("\n".join(["# scanner lines, 160 in all", *map(str, lines)]))
+        path.write_text("\n".join(["# scanner lines, 160 in all, line 80 in the middle", *map(str, lines)]))
         with pytest.raises(error, match=message):
             acquire_source("phantom:0", tmp_path / "out", Settings(policy=str(path)))

@@ -1,9 +1,11 @@
+from functools import partial
+
 import pytest
 import torch
 
 from conftest import fresh, seeded
-from sensewise.networks import UNet
-from sensewise.networks.encodings import ENCODINGS, Ordinal, push_pull
+from sensewise.networks import PaperConv, UNet
+from sensewise.networks.encodings import ENCODINGS, Ordinal, push_pull, scalars
 
 
 @pytest.mark.parametrize("name", ENCODINGS)
@@ -87,3 +89,17 @@ def test_unet_learns_with_every_encoding(name):
 def test_unknown_encoding_is_refused():
     with pytest.raises(ValueError, match="encoding"):
         UNet(1, 2, None, encoding="other")
+
+
+@pytest.mark.parametrize("make", [partial(UNet, widths=(8, 8), blocks=(1, 1), embedding=8, encoding="scalar"), PaperConv])
+def test_relaxed_scalars_are_tokens_at_both_ends_and_pass_black_on_the_way(make):
+    network = fresh(make, 1, 2, None).eval()
+    x = torch.randint(1, 3, (2, 1, 16, 16), generator=seeded())
+    nothing = torch.zeros(2)
+    for kept in (0.0, 1.0):
+        states = torch.stack([torch.full(x.shape, 1 - kept), kept * (x == 1), kept * (x == 2)], 2)
+        with torch.no_grad():
+            relaxed = network(states, nothing.long(), nothing)
+            assert torch.equal(relaxed, network((x * kept).long(), nothing.long(), nothing))
+    half = torch.tensor([0.5, 0.0, 0.5]).view(1, 1, 3, 1, 1)  # a white pixel, kept by half
+    assert scalars(half, 2).item() == scalars(torch.ones(1, 1, 1, 1, dtype=torch.int64), 2).item()

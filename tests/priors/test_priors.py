@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from conftest import awake, fresh, make_absorbing, make_empirical, random_tokens, seeded
+from sensewise import predictions
 from sensewise.errors import DataError
 from sensewise.loop import acquire
 from sensewise.networks import PRIOR_NETWORKS
@@ -299,3 +300,22 @@ def test_a_mirrored_prior_is_the_mean_of_two_answers():
 def test_only_categorical_predictions_can_be_mirrored():
     with pytest.raises(DataError, match="only categorical"):
         MirroredPrior(MixturePrior())(torch.zeros(1, 1, 4, 4, dtype=torch.int64))
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int32])
+def test_tokens_may_be_any_whole_numbers(absorbing, dtype):
+    y = random_tokens((2, *absorbing.shape))
+    y[:, :, ::2] = 0
+    assert torch.equal(absorbing(y.to(dtype)).entropy(), absorbing(y).entropy())
+    drawn = absorbing.sample(y.to(dtype), None, torch.Generator().manual_seed(0), steps=2)
+    assert torch.equal(drawn, absorbing.sample(y, None, torch.Generator().manual_seed(0), steps=2))
+
+
+def test_an_empty_batch_is_refused(absorbing):
+    nothing = torch.zeros(0, *absorbing.shape, dtype=torch.int64)
+    with pytest.raises(DataError, match="is empty"):
+        absorbing(nothing)
+    with pytest.raises(DataError, match="is empty"):
+        absorbing.in_chunks(predictions.entropy, nothing, None)
+    with pytest.raises(DataError, match="is empty"):
+        absorbing.sample(nothing, None, torch.Generator())

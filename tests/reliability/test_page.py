@@ -168,6 +168,15 @@ def test_an_order_goes_on_for_those_who_stay(recorder):
     assert not recorder.stopped
 
 
+def test_a_server_may_begin_anew(recorder):
+    recorder.go.set()
+    orders = Orders(recorder, at_once=1, waiting=1)
+    app = create_app(recorder, orders=orders)
+    for image in range(4):  # more often than there are places in the queue
+        with running(app) as address:
+            assert post(address, image=image).status_code == 200
+
+
 def test_an_acquisition_ends_between_its_steps(absorbing):
     import torch
 

@@ -138,3 +138,28 @@ def test_expected_energy_grows_with_the_bin_and_is_the_mean_over_bins():
     one = torch.zeros(1, 1, 1, 1, 1)
     with pytest.raises(DataError, match="categorical"):
         profile.expected_energy(Mixture(one, one, one, BINS))
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int32])
+def test_tokens_may_be_any_whole_numbers(dtype):
+    x = random_tokens((2, 1, 4, 4), 3)
+    everything = torch.ones(2, 16, dtype=torch.bool)
+    assert torch.equal(PixelSensor(x.to(dtype))(everything), x)
+
+
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        (torch.ones(2, 1, 4, 4), "whole numbers"),
+        (torch.ones(2, 1, 4, 4, dtype=torch.bool), "whole numbers"),
+        (torch.zeros(2, 1, 4, 4, dtype=torch.int64), "0 means hidden"),
+        (-torch.ones(2, 1, 4, 4, dtype=torch.int64), "1 or more"),
+        (torch.ones(0, 1, 4, 4, dtype=torch.int64), "at least one"),
+        (torch.ones(1, 1, 0, 4, dtype=torch.int64), "at least one"),
+        (torch.ones(4, 4, dtype=torch.int64), "shape"),
+        ([[1]], "list"),
+    ],
+)
+def test_truths_that_cannot_be_measured(x, message):
+    with pytest.raises(DataError, match=message):
+        PixelSensor(x)

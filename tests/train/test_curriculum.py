@@ -7,7 +7,7 @@ from sensewise.errors import ConfigError
 from sensewise.information import per_pixel
 from sensewise.policies.choose import SPREAD_VARIANCE, TopK
 from sensewise.policies.greedy import Greedy
-from sensewise.tokens import MASK, UNKNOWN, observe
+from sensewise.tokens import BLACK, MASK, UNKNOWN, observe
 from sensewise.train.curriculum import SPREAD_REACH, Curriculum, Rollouts, random_masks
 from sensewise.train.prior import PriorObjective
 
@@ -148,6 +148,23 @@ def test_unknown_labels(tiny_digits, monkeypatch, share):
     ((_, label),) = observed(tiny_digits, monkeypatch, chosen)
     assert (label == UNKNOWN).all() == (share == 1.0)
     assert (label == UNKNOWN).any() == (share == 1.0)
+
+
+@pytest.mark.parametrize("share", [0.5, 1.0])
+def test_some_images_are_shown_without_a_mask_state(tiny_digits, monkeypatch, share):
+    """Their black pixels look hidden, and the network is given the same timestep as with the mask state."""
+    one, shown = objective(tiny_digits, Curriculum(survival_power=1.0, shared_zero=share), batch_size=64), []
+    predict = one.model.predict
+    monkeypatch.setattr(one.model, "predict", lambda y, label, t: shown.append((y, t)) or predict(y, label, t))
+    one.loss(one.model, 0, seeded())
+    one.curriculum = Curriculum(survival_power=1.0)
+    one.loss(one.model, 0, seeded())
+    (y, t), (whole, _) = shown
+    without = ~(y == BLACK).flatten(1).any(1)
+    assert without.float().mean().item() == pytest.approx(share, abs=0.2)
+    assert torch.equal(y[without], torch.where(whole == BLACK, MASK, whole)[without])
+    assert torch.equal(y[~without], whole[~without])
+    assert torch.equal(t, one.model.process.timestep_for((whole != MASK).flatten(1).float().mean(1)))
 
 
 def test_loss_falls_on_a_tiny_problem(tiny_digits):

@@ -1,5 +1,6 @@
 """The mask designer's loss and its training."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from sensewise.train.designer import (
     entropy_loss,
     entropy_map,
     relaxed_entropy,
+    with_penalty,
     within_reach,
 )
 from sensewise.train.fit import step_generator
@@ -145,6 +147,7 @@ def test_disarm_through_the_prior_agrees_with_flips(prior: AbsorbingPrior, image
         DesignerLoss(reach=2, relative=True),
         DesignerLoss("observed"),
         DesignerLoss("variance", reach=2, relative=True),
+        DesignerLoss("all-raw", penalty="sampled"),
     ],
 )
 def test_objective_gives_a_finite_loss_and_no_gradient_to_the_prior(
@@ -237,12 +240,41 @@ def test_resuming_another_models_folder_changes_nothing(prior: AbsorbingPrior, i
         {"min_budget": 0.0},
         {"reach": -1},
         {"reach": 2, "surrogate": "observed"},
+        {"reach": 2, "penalty": "sampled"},
         {"temperature": 0.0},
     ],
 )
 def test_impossible_losses_are_refused(changes: dict[str, object]) -> None:
     with pytest.raises(ConfigError):
         DesignerLoss(**changes)  # type: ignore[arg-type]
+
+
+def test_a_sampled_penalty_is_on_average_the_expected_one(prior: AbsorbingPrior, images: Scenes) -> None:
+    logits = torch.randn(1, 16, generator=torch.Generator().manual_seed(0))
+    budget = torch.tensor([0.3])
+    loss = with_penalty(lambda mask, index: torch.zeros(len(mask)), budget, 1.0)
+    drawn = torch.rand(40_000, 16, generator=torch.Generator().manual_seed(1)) < torch.sigmoid(logits)
+    sampled = loss(drawn, torch.zeros(len(drawn), dtype=torch.int64)).mean()
+    assert sampled.item() == pytest.approx(density_penalty(logits, budget).item(), rel=0.02)
+
+
+def test_a_designer_without_labels_does_not_look_at_them(prior: AbsorbingPrior, images: Scenes, tmp_path: Path) -> None:
+    settings = replace(small_settings(), labels=False)
+    assert train(settings, prior, images, tmp_path)
+    found = load_designer(tmp_path, prior)
+    assert found.num_labels is None
+    seen, budget = torch.rand(2, 1, 8, 8, generator=torch.Generator().manual_seed(0)), torch.full((2,), 0.3)
+    assert torch.equal(found.keep_logits(seen, torch.tensor([0, 1]), budget), found.keep_logits(seen, None, budget))
+
+
+def test_the_papers_designer_of_photographs_has_ten_thousand_weights() -> None:
+    settings = load("cpu", "generator.cifar10.paper", DesignerSettings)
+    made = MaskDesigner((3, 32, 32), None, settings.decoder)
+    assert round(sum(weight.numel() for weight in made.parameters()), -3) == 10_000
+    loss = settings.loss
+    assert (loss.surrogate, loss.penalty, loss.sparsity) == ("all-raw", "sampled", 10)
+    assert (loss.min_budget, loss.max_budget, settings.labels) == (0.1, 0.9, False)
+    assert settings.fit.learning_rate * settings.fit.steps == pytest.approx(2e-5 * 200 * 50_000 / 128, rel=0.01)
 
 
 def test_straight_through_has_no_variance_surrogate(prior: AbsorbingPrior, images: Scenes) -> None:

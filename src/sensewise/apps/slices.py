@@ -14,10 +14,11 @@ from torch import Tensor
 
 from sensewise import hub, metrics
 from sensewise.apps.subject import Settings, Subject
+from sensewise.data.lines import ScanLines, read_lines
 from sensewise.data.stored import MRSlice
 from sensewise.errors import BudgetError, CheckpointError, ConfigError
 from sensewise.evaluate.method import Method, method_from_text
-from sensewise.files import atomic, write_json, write_text
+from sensewise.files import atomic, read_npy, write_json
 from sensewise.kspace import magnitude
 from sensewise.loop import Trajectory
 from sensewise.policies.planned import PlannedRows, RowPlan
@@ -37,8 +38,6 @@ from sensewise.sensors.rows import RowSensor
 
 ROW_METHODS = ("acs-variable-density", "acs-random", "acs-equispaced", "static-search", "sequential-value")
 RECONSTRUCTORS = ("unet-a", "unet-b", "cs-wavelet", "zero-filled")
-SCANNER_LINES = "# scanner lines"
-"""How a list of line numbers of the full matrix begins; one without it has row numbers of the crop."""
 FILES = frozenset(
     (
         "acquisition.json",
@@ -107,10 +106,8 @@ class Slice(Subject):
         scan, mask = self.scan, taken.mask[0]
         hub.save_array(folder / "mask.npy", mask.numpy())
         hub.save_array(folder / "mask-full.npy", scan.full_mask(mask).numpy())
-        lines = [f"{SCANNER_LINES}, {scan.full} in all"]
-        for step in range(taken.steps + 1):
-            lines += map(str, scan.line_numbers(taken.step[0] == step))
-        write_text(folder / "mask.txt", "\n".join(lines) + "\n")
+        numbers = [line for step in range(taken.steps + 1) for line in scan.line_numbers(taken.step[0] == step)]
+        ScanLines(tuple(numbers), scan.full, scan.full // 2 + scan.origin).write(folder / "mask.txt")
         save(row_strips({method: mask.numpy()}), folder / "mask.png")
 
     def _method(self, name: str, settings: Settings) -> tuple[Method, int, str]:
@@ -173,7 +170,7 @@ def _order(folder: Path, mask: Tensor) -> Tensor:
     if not path.is_file():
         return numbers[(numbers - len(mask) // 2).abs().argsort(stable=True)]
     try:
-        order = torch.from_numpy(np.load(path, allow_pickle=False))
+        order = torch.from_numpy(read_npy(path, hub.LARGEST_MASK))
     except (OSError, ValueError, TypeError) as error:
         raise CheckpointError(f"{path} is damaged: {error}") from error
     if order.dtype != torch.int64 or not torch.equal(order.sort().values, numbers):
@@ -210,38 +207,22 @@ def load_mask(path: Path, scan: MRSlice) -> Tensor:
     """
     last = scan.first + scan.rows
     if path.suffix == ".txt" and (lines := read_lines(path)) is not None:
-        numbers = torch.tensor([line - scan.origin for line in lines], dtype=torch.int64)
+        numbers = torch.tensor([line - scan.origin for line in lines.numbers], dtype=torch.int64)
         if bool(((numbers < scan.first) | (numbers >= last)).any()):
             low, high = scan.first + scan.origin, last + scan.origin - 1
             raise BudgetError(f"{path} names lines outside {low}..{high}, which are the rows that can be measured")
         return torch.zeros(scan.rows, dtype=torch.bool).index_fill(0, numbers - scan.first, True)
     if path.suffix == ".npy" and path.is_file() and scan.full != scan.rows:
         try:
-            whole = np.load(path, mmap_mode="r", allow_pickle=False)
+            length = read_npy(path, hub.LARGEST_MASK).size
         except (OSError, ValueError, TypeError, EOFError):
-            return hub.load_mask(path, scan.rows)  # says what is wrong
-        if whole.shape == (scan.full,):
+            length = 0  # said below
+        if length == scan.full:
             mask = hub.load_mask(path, scan.full)
             if int(mask.sum()) != int(mask[scan.first : last].sum()):
                 raise BudgetError(f"{path} takes lines outside the middle {scan.rows}, which can be measured")
             return mask[scan.first : last]
     return hub.load_mask(path, scan.rows)
-
-
-def read_lines(path: Path) -> list[int] | None:
-    """The line numbers of a file of scanner lines, in their order; None for a list of another kind."""
-    try:
-        text = path.read_text(encoding="utf-8").splitlines()
-        if not text or not text[0].startswith(SCANNER_LINES):
-            return None
-        lines = [int(line) for line in text[1:] if line.strip()]
-    except FileNotFoundError as error:
-        raise CheckpointError(f"{path} does not exist") from error
-    except ValueError as error:
-        raise CheckpointError(f"{path} is not a list of line numbers: {error}") from error
-    if len(set(lines)) != len(lines) or max(map(abs, lines), default=0) > 65535:
-        raise BudgetError(f"{path} names a line twice, or one that no scanner has")
-    return lines
 
 
 def write_reconstruction(folder: Path, image: Tensor, mask: Tensor) -> None:

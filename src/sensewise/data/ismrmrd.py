@@ -100,7 +100,51 @@ def is_raw(file: Any) -> bool:
 
 
 def read_raw(file: Any, path: Path) -> Stored:
-    """The acquisitions of an open HDF5 file, sorted into slices x coils x lines x samples."""
+    """The acquisitions of an open HDF5 file, sorted into slices x coils x lines x samples; all lines must be there."""
+    kspace, seen, header = _sorted(file, path)
+    within = np.arange(header.first, header.last + 1) - header.origin
+    missing = int((~seen[:, within]).sum())
+    if missing:
+        raise DataError(
+            f"{path} is undersampled: {missing} lines are missing, and only a full scan can be measured again"
+        )
+    return Stored(
+        path,
+        kspace,
+        axis="rows",
+        why="ISMRMRD acquisitions",
+        readout=min(header.readout, header.samples),
+        shown=header.shown,
+        origin=header.origin,
+    )
+
+
+def read_measured(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    """What a scan of some lines measured.
+
+    Returns:
+        Complex64 k-space, slices x coils x lines x samples, zero where nothing was measured, and True where a line was,
+        slices x lines.
+    """
+    try:
+        with h5py.File(path, "r") as file:
+            if not is_raw(file):
+                raise DataError(f"{path} holds no ISMRMRD acquisitions")
+            kspace, seen, _ = _sorted(file, path)
+    except DataError:
+        raise
+    except Exception as error:  # a damaged file can raise almost anything
+        raise DataError(f"{path} is damaged, cut short or not an ISMRMRD file: {error}") from error
+    return kspace, seen
+
+
+def _text(dataset: Any) -> bytes:
+    value = dataset[()] if dataset.shape == () else dataset[0]
+    return value if isinstance(value, bytes) else str(value).encode()
+
+
+def _sorted(file: Any, path: Path) -> tuple[np.ndarray, np.ndarray, Header]:
+    """Imaging acquisitions at their places, repeated ones averaged; which lines there are; and the header."""
     group = file["dataset"]
     for name in ("xml", "data"):
         if not isinstance(group.get(name, getlink=True), h5py.HardLink):
@@ -112,30 +156,19 @@ def read_raw(file: Any, path: Path) -> Stored:
         raise DataError(f"{path}: {len(table)} acquisitions: 1 to {MOST_LINES:,} are read")
     header = parse_header(_text(group["xml"]), path)
     heads = table.fields("head")[:]
-    index, flags = heads["idx"], heads["flags"]
     wanted = np.ones(len(heads), dtype=bool)
     for bit in SKIPPED:
-        wanted &= (flags >> np.uint64(bit - 1)) & np.uint64(1) == 0
+        wanted &= (heads["flags"] >> np.uint64(bit - 1)) & np.uint64(1) == 0
     for counter in LATER:
-        wanted &= index[counter] == 0
-    return Stored(
-        path,
-        _sorted(table, heads, np.flatnonzero(wanted), header, path),
-        axis="rows",
-        why="ISMRMRD acquisitions",
-        readout=min(header.readout, header.samples),
-        shown=header.shown,
-        origin=header.origin,
-    )
+        wanted &= heads["idx"][counter] == 0
+    kspace, seen = _filled(table, heads, np.flatnonzero(wanted), header, path)
+    return kspace, seen, header
 
 
-def _text(dataset: Any) -> bytes:
-    value = dataset[()] if dataset.shape == () else dataset[0]
-    return value if isinstance(value, bytes) else str(value).encode()
-
-
-def _sorted(table: Any, heads: np.ndarray, wanted: np.ndarray, header: Header, path: Path) -> np.ndarray:
-    """Acquisitions at their places, repeated ones averaged; complex64 slices x coils x lines x samples."""
+def _filled(
+    table: Any, heads: np.ndarray, wanted: np.ndarray, header: Header, path: Path
+) -> tuple[np.ndarray, np.ndarray]:
+    """Complex64 slices x coils x lines x samples, and True where a line was measured, slices x lines."""
     if not len(wanted):
         raise DataError(f"{path} holds no imaging acquisition")
     coils = np.unique(heads["active_channels"][wanted])
@@ -170,10 +203,4 @@ def _sorted(table: Any, heads: np.ndarray, wanted: np.ndarray, header: Header, p
             )
         kspace[number, :, place, left : left + count] += samples
         seen[number, place] += 1
-    measured = np.arange(header.first, header.last + 1) - header.origin
-    missing = int((seen[:, measured] == 0).sum())
-    if missing:
-        raise DataError(
-            f"{path} is undersampled: {missing} lines are missing, and only a full scan can be measured again"
-        )
-    return kspace / np.maximum(seen, 1)[:, None, :, None].astype(np.float32)
+    return kspace / np.maximum(seen, 1)[:, None, :, None].astype(np.float32), seen > 0

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import numpy as np
-
+from sensewise.data.arrays import load_arrays
 from sensewise.data.fastmri import open_volume
 from sensewise.data.stored import Axis, MRSlice, Stored
 from sensewise.data.twix import read_twix
@@ -20,8 +19,8 @@ def is_kspace(source: str) -> bool:
     if path.suffix.lower() != ".npy":
         return path.suffix.lower() in SUFFIXES
     try:
-        return np.load(path, mmap_mode="r", allow_pickle=False).dtype.kind == "c"
-    except Exception:  # whoever reads it next says what is wrong
+        return load_arrays(path)["array"].dtype.kind == "c"
+    except (DataError, LookupError):  # whoever reads it next says what is wrong
         return False
 
 
@@ -43,12 +42,12 @@ def open_kspace(path: Path, axis: Axis = "auto") -> Iterator[Stored]:
 
 
 def _read_array(path: Path, axis: Axis) -> Stored:
-    try:
-        kspace = np.load(path, mmap_mode="r", allow_pickle=False)
-    except FileNotFoundError as error:
-        raise DataError(f"{path} does not exist") from error
-    except Exception as error:  # a damaged file can raise almost anything
-        raise DataError(f"{path} cannot be read as an array: {error or type(error).__name__}") from error
+    if not path.exists():
+        raise DataError(f"{path} does not exist")
+    parts = load_arrays(path)
+    if "array" not in parts:
+        raise DataError(f"{path} is an archive: give one array of k-space as .npy")
+    kspace = parts["array"]
     kspace = kspace[None] if kspace.ndim == 2 else kspace
     return Stored(path, kspace, axis="rows" if axis == "auto" else axis, why="--axis" if axis != "auto" else "an array")
 

@@ -14,6 +14,7 @@ from sensewise.evaluate.method import Contender
 from sensewise.evaluate.results import Results
 from sensewise.evaluate.rows import Row
 from sensewise.evaluate.task import Task
+from sensewise.files import from_text
 
 
 def _silent() -> Progress:
@@ -82,7 +83,9 @@ class Experiments(Mapping[str, Experiment]):
         return len(self.names)
 
     def find(self, name: str) -> Experiment:
-        """The experiment of that name; refuses one that there is not."""
+        """The experiment of that name, or that of another module, `module:NAME`; refuses one that there is not."""
+        if ":" in name:
+            return from_text(name, Experiment)
         if name not in self.names:
             raise ConfigError(f"no experiment {name!r}: choose one of {', '.join(self.names)}")
         return self[name]

@@ -3,7 +3,7 @@
 Each measurement is one line of a file beside the results, with a checksum of its own: a line cut short or damaged is
 measured again, the others are kept. The key names everything that the measurement depends on; a journal of another
 experiment, preset or code is started anew. With a shard i/n a process makes every n-th measurement only; `join` puts
-the journals of all shards together.
+the journals of all shards together. A `Plan` measures nothing and says what there is to measure, for other processes.
 """
 
 import hashlib
@@ -20,6 +20,7 @@ from sensewise.errors import ConfigError, DataError
 from sensewise.files import append_json, write_text
 
 Value = dict[str, float]
+Measure = Callable[[], Value]
 Line = dict[str, Any]
 
 
@@ -79,20 +80,46 @@ class Journal:
         """Whether only a part of the measurements is made here."""
         return self.shard[1] > 1
 
-    def recall(self, key: str, measure: Callable[[], Value]) -> Value | None:
+    def recall(self, key: str, measure: Measure) -> Value | None:
         """The value of `key`, measured now if it has not been before; None if another shard has to measure it."""
         number = self.numbers.setdefault(key, len(self.numbers))
         if key in self.found:
             return self.found[key]
         if number % self.shard[1] != self.shard[0]:
             return None
-        begun = time.monotonic()
-        value = measure()
+        value, seconds = timed(measure)
+        self.add(key, value, seconds)
+        return value
+
+    def add(self, key: str, value: Value, seconds: float) -> None:
+        """Keep a value that was measured here or elsewhere."""
         if self.path is not None:
-            seconds = round(time.monotonic() - begun, 3)
             append_json(self.path, _checked({"key": key, "value": value, "seconds": seconds}))
         self.found[key] = value
-        return value
+
+
+class Plan(Journal):
+    """Measures nothing: notes how every measurement is made, in the order in which they are asked for.
+
+    Attributes:
+        measures: by key.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.measures: dict[str, Measure] = {}
+
+    def recall(self, key: str, measure: Measure) -> Value | None:
+        """Nothing is known, as if another shard had to measure it."""
+        self.measures.setdefault(key, measure)
+        return None
+
+
+def timed(measure: Measure) -> tuple[Value, float]:
+    """A measurement, made now, and the seconds that it took."""
+    begun = time.monotonic()
+    value = measure()
+    return value, round(time.monotonic() - begun, 3)
 
 
 def _checked(content: Line) -> Line:

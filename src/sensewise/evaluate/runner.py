@@ -1,7 +1,7 @@
 """Run an experiment so that nothing is lost: every measurement is journalled, the results are written at the end."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -10,9 +10,19 @@ from rich.progress import Progress
 
 from sensewise.errors import DataError
 from sensewise.evaluate.experiment import Experiment, Setup
-from sensewise.evaluate.journal import Journal, code_digest, join
+from sensewise.evaluate.journal import Journal, Measure, Plan, Value, code_digest, join
 from sensewise.evaluate.results import Results
 from sensewise.files import locked
+
+Engine = Callable[[Sequence[str]], Iterable[tuple[str, Value, float]]]
+"""Has measurements made elsewhere: from their keys to key, value and seconds of each, in any order, as they come."""
+
+
+def plan(experiment: Experiment, preset: str, seeds: Sequence[int]) -> dict[str, Measure]:
+    """Every measurement of an experiment by key; none of them is made."""
+    noted = Plan()
+    experiment.run(Setup(preset, seeds, noted))
+    return noted.measures
 
 
 def run_experiment(
@@ -22,10 +32,13 @@ def run_experiment(
     folder: Path,
     progress: Progress | None = None,
     shard: tuple[int, int] = (0, 1),
+    engine: Engine | None = None,
 ) -> Results | None:
     """Run one experiment, or go on with it, and write `folder/NAME.json`.
 
     Args:
+        engine: makes the measurements that are missing, elsewhere; each is journalled here as it comes. What it leaves
+            is measured here.
         shard: `(i, n)` makes every n-th measurement only, for `merge_shards`; then no results are written.
 
     Returns:
@@ -37,7 +50,12 @@ def run_experiment(
     with locked(lock):
         origin = {"experiment": name, "preset": preset, "code": code_digest(experiment.run)}
         journal = Journal(part, origin, shard)
-        results = experiment.run(Setup(preset, seeds, journal, progress or Progress(disable=True)))
+        shown = progress or Progress(disable=True)
+        if engine is not None:
+            missing = [key for key in plan(experiment, preset, seeds) if key not in journal.found]
+            for key, value, taken in shown.track(engine(missing), total=len(missing), description=name):
+                journal.add(key, value, taken)
+        results = experiment.run(Setup(preset, seeds, journal, shown))
         if not journal.is_shard:
             seconds = time.monotonic() - begun + journal.seconds_before  # earlier sittings and shards count as well
             results = replace(results, seconds=seconds)
@@ -62,26 +80,3 @@ def merge_shards(
     for part in parts:
         part.unlink()
     return results
-
-
-def run_together(
-    experiment: Experiment,
-    preset: str,
-    seeds: Sequence[int],
-    folder: Path,
-    progress: Progress | None = None,
-    *,
-    rank: int,
-    world_size: int,
-    barrier: Callable[[], None],
-) -> Results | None:
-    """Run one experiment with several processes, a shard each; the first puts them together and has the results.
-
-    Args:
-        rank: number of this process, from 0.
-        world_size: how many there are.
-        barrier: returns when all processes have called it.
-    """
-    run_experiment(experiment, preset, seeds, folder, progress, (rank, world_size))
-    barrier()
-    return merge_shards(experiment, preset, seeds, folder, progress) if rank == 0 else None

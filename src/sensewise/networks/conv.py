@@ -8,6 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sensewise.networks.encodings import scalars
+
 WIDTHS = (16, 32, 64, 512, 512)
 
 
@@ -52,7 +54,8 @@ class PaperConv(nn.Module):
         return self.attention[layer](positions).transpose(1, 2).reshape(x.shape)
 
     def forward(self, y: Tensor, label: Tensor, survival: Tensor) -> Tensor:
-        batch, _, height, width = y.shape
+        x = scalars(y, self.num_states).to(self.head.weight.dtype)  # the mask state is -1
+        batch, _, height, width = x.shape
         angles = (1 - survival)[:, None] * torch.arange(1, 17, device=y.device) * torch.pi
         time = torch.cat([angles.cos(), angles.sin()], dim=1)  # (B, 32)
         labels = torch.zeros_like(label) if self.num_labels is None else label
@@ -60,7 +63,6 @@ class PaperConv(nn.Module):
         def condition(i: int) -> Tensor:
             return (self.time[i](time) + self.label[i](labels))[:, :, None, None]
 
-        x = 2 * y.to(self.head.weight.dtype) / self.num_states - 1  # the mask state is -1
         skip = x
         for i, stage in enumerate(self.down):
             x = stage(x if i == 0 else F.avg_pool2d(x, 2)) + condition(i)

@@ -101,7 +101,7 @@ class MaskDesigner(MaskNetwork):
 
     Args:
         shape: `(C, H, W)` of the images; sides divisible by 8.
-        num_labels: classes, or None for images without labels.
+        num_labels: classes, or None for a designer that does not look at labels.
         decoder: "paper" (bilinear from 16 x 16) or "full" (full resolution).
     """
 
@@ -147,4 +147,4 @@ class MaskDesigner(MaskNetwork):
             raise DataError("the one-shot designer needs a summary: give Side(summary=..., label=...)")
         if len(summary) != len(budget):
             raise DataError(f"one summary per image is needed: {len(budget)} images, {len(summary)} summaries")
-        return self(summary, label, budget)
+        return self(summary, None if self.num_labels is None else label, budget)

@@ -77,7 +77,29 @@ class Ordinal(Encoding):
         return (free - ((levels - centre) * rate).square()).movedim(2, -1)  # (B, C, H, W, N)
 
 
-ENCODINGS: dict[str, type[Encoding]] = {"one-hot": OneHot, "ordinal": Ordinal}
+class Scalar(OneHot):
+    """One number a channel, as the paper's convolutional network sees a token: 0 (hidden), 1, ..., N, scaled to [-1, 1].
+
+    Hidden lies at one end of the scale, so a relaxed white pixel passes "black" on its way from hidden to white.
+    """
+
+    def __init__(self, channels: int, num_states: int) -> None:
+        super().__init__(channels, num_states)
+        self.inputs = channels
+
+    def encode(self, y: Tensor) -> Tensor:
+        return scalars(y, self.num_states)
+
+
+ENCODINGS: dict[str, type[Encoding]] = {"one-hot": OneHot, "ordinal": Ordinal, "scalar": Scalar}
+
+
+def scalars(y: Tensor, num_states: int) -> Tensor:
+    """Tokens `(B, C, H, W)`, or relaxed indicators `(B, C, N + 1, H, W)`, to numbers in [-1, 1]; hidden is -1."""
+    if y.is_floating_point():
+        states = torch.arange(num_states + 1, device=y.device, dtype=y.dtype).view(1, 1, -1, 1, 1)
+        y = (y * states).sum(2)  # (1 - m) * 0 + m * token
+    return 2 * y.float() / num_states - 1
 
 
 def push_pull(values: Tensor, seen: Tensor) -> Tensor:

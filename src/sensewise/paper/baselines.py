@@ -31,9 +31,8 @@ from sensewise.policies.simple import Random, VariableDensity
 from sensewise.priors.base import Prior
 from sensewise.reconstruct.unet import LoupeReconstructor
 from sensewise.report import metrics
-from sensewise.report.figures import curves
 from sensewise.report.section import STAGES, Picture, Section, examples_picture
-from sensewise.report.table import table
+from sensewise.report.table import Table, table
 
 SKETCHED = ("variance-greedy",)  # left out with the prior before its on-policy stage: one of each kind is enough
 
@@ -207,7 +206,7 @@ def run(setup: Setup) -> Results:
 
 
 def section(results: Results) -> Section:
-    """Figure baselines, both data sets, with example masks."""
+    """The numbers of Figure baselines, with example masks; the figure itself is in `together`."""
     shown = metrics.pick(results.rows, better=(None, True))
     digits = metrics.pick(shown, dataset="mnist")
     chosen = [f"{row.masks} at s = {row.budget:g}" for row in metrics.pick(digits, metric="errors", method="loupe")]
@@ -217,14 +216,14 @@ def section(results: Results) -> Section:
         + (f" ({', '.join(chosen)} with the prior)." if chosen else "."),
         *results.notes,
     ]
-    tables = [table(digits, "MNIST, errors per image", "errors", corner="method")]
-    figures = [
-        Picture(
-            "baselines.png", curves.against_budget(digits, ("errors",)), "Errors per image of every method, MNIST."
-        ),
-        examples_picture("baselines-examples-0.1.png", results, 2, "example-0.1"),
-        examples_picture("baselines-examples-0.2.png", results, 2, "example-0.2"),
-    ]
+    tables: list[Table] = []
+    figures: list[Picture] = []
+    if digits:
+        tables.append(table(digits, "MNIST, errors per image", "errors", corner="method"))
+        figures += [
+            examples_picture("baselines-examples-0.1.png", results, 2, "example-0.1"),
+            examples_picture("baselines-examples-0.2.png", results, 2, "example-0.2"),
+        ]
     for stage, words in STAGES.items():
         psnr = metrics.pick(shown, dataset="cifar10", metric="psnr", prior=stage)
         if not psnr:
@@ -234,9 +233,7 @@ def section(results: Results) -> Section:
         if stage == "on-policy":
             caption = "CIFAR-10, PSNR above random masks in dB, the same prior"
             tables.append(table(gains, caption, "psnr-gain", corner="method"))
-            drawn = curves.against_budget([*psnr, *gains], ("psnr", "psnr-gain"))
             figures += [
-                Picture("baselines-cifar10.png", drawn, "PSNR of every method, and above random masks, CIFAR-10."),
                 examples_picture("baselines-cifar10-examples-0.1.png", results, NUM_STATES, "cifar10-example-0.1"),
                 examples_picture("baselines-cifar10-examples-0.3.png", results, NUM_STATES, "cifar10-example-0.3"),
             ]

@@ -11,9 +11,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from sensewise import information, masks
+from sensewise import information
 from sensewise.data.scenes import Scenes
+from sensewise.diffusion import AbsorbingProcess
 from sensewise.errors import CheckpointError
+from sensewise.estimators import antithetic_pair
 from sensewise.evaluate.evaluate import published
 from sensewise.evaluate.examples import example_arrays, small
 from sensewise.evaluate.experiment import Experiment, Setup
@@ -28,13 +30,14 @@ from sensewise.paper import models, scenes
 from sensewise.policies.greedy import Greedy
 from sensewise.policies.one_shot import OneShot
 from sensewise.policies.simple import Random
-from sensewise.predictions import Prediction
 from sensewise.priors.base import Prior
 from sensewise.report import metrics
-from sensewise.report.figures import curves, one_shot
+from sensewise.report.figures import one_shot
+from sensewise.report.figures.style import SHEET_DPI
 from sensewise.report.section import Picture, Section, examples_picture
 from sensewise.report.table import method_and_budget, metric_head, table
 from sensewise.tokens import observe, summary
+from sensewise.train.designer import DesignerLoss
 
 BUDGETS = (0.1, 0.3, 0.5, 0.7)
 METRICS = tuple(name for name in TOKEN_METRICS if name != "nonblack-recovery")
@@ -69,24 +72,26 @@ def log_arrays(folder: Path) -> Arrays:
     return {f"checkpoints/{name}": np.array([entry[name] for entry in entries]) for name in names}
 
 
-def _heat(prediction: Prediction) -> torch.Tensor:
-    return information.per_pixel(prediction.entropy())
-
-
 @torch.inference_mode()
 def pipeline_arrays(prior: Prior, designer: MaskDesigner, images: Scenes, budget: float) -> Arrays:
-    """One digit through the designer: summary, keep probabilities, observation, entropy of the prior."""
+    """One digit through the designer, as in training: an antithetic pair of masks, and the prior's entropy at t(s)."""
     x, label = images[slice(0, 1)]
     first_look = summary(x, prior.num_states)
     logits = designer.keep_logits(first_look, label, torch.tensor([budget]))
-    mask = masks.sample_on_budget(logits, masks.count(budget, logits.shape[1]), torch.Generator().manual_seed(0))
-    y = observe(x, mask)
+    u = torch.rand(logits.shape, generator=torch.Generator().manual_seed(0))
+    y = observe(x.expand(2, -1, -1, -1), torch.cat(antithetic_pair(logits, u)))
+    t = AbsorbingProcess().timestep_for(budget)
+    sites = prior(y, prior.check(y, None if label is None else label.expand(2)), t.expand(2)).entropy()
     return {
         "pipeline/target": small(x[0, 0]),
         "pipeline/summary": first_look[0, 0].numpy(),
         "pipeline/probs": torch.sigmoid(logits[0]).view(x.shape[2:]).numpy(),
-        "pipeline/observation": small(y[0, 0]),
-        "pipeline/entropy": prior.in_chunks(_heat, y, label)[0].view(x.shape[2:]).numpy(),
+        "pipeline/pair": small(y[:, 0]),
+        "pipeline/pair-entropy": information.per_pixel(sites).view(2, *x.shape[2:]).numpy(),
+        "pipeline/label": np.array(-1 if label is None else int(label)),
+        "pipeline/budget": np.array(budget),
+        "pipeline/t": t.numpy(),
+        "pipeline/sparsity": np.array(DesignerLoss().sparsity),
     }
 
 
@@ -124,9 +129,6 @@ def run(setup: Setup) -> Results:
     return results.adding(notes=notes, arrays=log)
 
 
-CURVES = ("errors", "foreground-recovery", "hidden-foreground-accuracy")
-
-
 def section(results: Results) -> Section:
     """Table mnist-open, Figures pipeline, examples-mnist, divergence and metrics-vs-budget."""
     rows, arrays = results.rows, results.arrays
@@ -162,18 +164,17 @@ def section(results: Results) -> Section:
         Picture(
             "pipeline.png",
             one_shot.pipeline(arrays, read_recording(results.arrays)),
-            "(a) The one-shot generator and (b) sequential acquisition with the same prior; real outputs.",
+            "The two uses of the prior on one test digit at s = 0.1, real outputs. (a) The one-shot generator: an "
+            "antithetic pair of masks, the prior's entropies at t(s), loss and budget penalty of each. (b) Sequential "
+            "acquisition with the same prior.",
+            SHEET_DPI,
         ),
         examples_picture("one-shot-examples-0.1.png", results, 2, "example-0.1"),
         examples_picture("one-shot-examples-0.3.png", results, 2, "example-0.3"),
         examples_picture(
             "one-shot-controls.png", results, 2, "example-controls", "The same generator trained in other ways,"
         ),
-        Picture("one-shot-metrics.png", curves.against_budget(main, CURVES), "Three criteria against the budget."),
     ]
-    if "checkpoints/step" in arrays:
-        caption = "Objective and held-out criterion over the training run, on validation images."
-        figures.append(Picture("one-shot-training.png", one_shot.divergence(arrays, (0.1, 0.3, 0.5, 0.7)), caption))
     return Section("MNIST, one-shot masks", paragraphs, tables, figures, results)
 
 

@@ -15,6 +15,7 @@ from sensewise.paper.mri_models import MRIModels, heuristics, static_methods
 from sensewise.policies.value import OneStepOracle
 from sensewise.report import metrics
 from sensewise.report.figures.rows import step_by_step
+from sensewise.report.figures.style import SHEET_DPI
 from sensewise.report.methods import info
 from sensewise.report.section import Picture, Section
 from sensewise.report.table import table
@@ -34,6 +35,14 @@ PAPER = published(
     JUDGE,
 )
 """Table mri-closed, on fastMRI."""
+
+
+SCORES = {
+    "sequential-entropy": "entropy of a row (nats)",
+    "sequential-energy": "expected energy",
+    "sequential-value": "value of a row",
+}
+"""What a method follows, on the axis of its figure."""
 
 
 def run(setup: Setup) -> Results:
@@ -113,10 +122,11 @@ def section(results: Results) -> Section:
         method = place.partition("/")[2]
         name = "mri-sequential.png" if method == "sequential-entropy" else f"mri-{method}.png"
         caption = (
-            f"{info(method).label} on one slice at s = 0.25: score of each row before a step (blue: measured), "
-            "reconstruction after it."
+            f"{info(method).label} on one slice at s = 0.25, from the ACS block alone: score of each row before a step "
+            "(blue: measured), reconstruction after it."
         )
-        figures.append(Picture(name, step_by_step(results.arrays, place, method), caption))
+        drawn = step_by_step(results.arrays, place, method, SCORES.get(method, "score of a row"))
+        figures.append(Picture(name, drawn, caption, SHEET_DPI))
     paragraphs = [
         describe_data(results),
         RULE,

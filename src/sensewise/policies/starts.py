@@ -35,6 +35,37 @@ class GridProbe(Start):
         return masks.jittered_grid(batch, (height, width), max(1, round(self.fraction * budget)), generator)
 
 
+class AuditedStart(Start):
+    """Another start, and random actions beside it that say whether a prior fits.
+
+    Args:
+        start: what is measured anyway; None for nothing.
+        fraction: of the budget that is spent on the audit; at least one action.
+    """
+
+    random = True
+
+    def __init__(self, start: Start | None, fraction: float) -> None:
+        self.start, self.fraction = start, fraction
+        self._audit: Tensor | None = None
+
+    @property
+    def audit(self) -> Tensor:
+        """The actions of the audit, `(B, K)`; known once the start has been drawn."""
+        if self._audit is None:
+            raise BudgetError("the audit has not been drawn yet: begin the acquisition first")
+        return self._audit
+
+    def __call__(self, batch: int, grid: tuple[int, ...], budget: int, generator: Generator) -> Tensor:
+        actions = torch.Size(grid).numel()
+        first = torch.zeros(batch, actions, dtype=torch.bool)
+        if self.start is not None:
+            first = self.start(batch, grid, budget, generator)
+        scores = masks.uniform((batch, actions), generator).to(first.device).masked_fill(first, -1.0)
+        self._audit = masks.top_k(scores, max(1, round(self.fraction * budget)))
+        return first | self._audit
+
+
 def check_rows(k: int, rows: int, acs: int) -> int:
     """`k`, the rows of a budget, the ACS block included; a budget below the block is refused."""
     if k < acs:

@@ -43,7 +43,9 @@ class Prior(nn.Module, ABC):
 
     def forward(self, y: Tensor, label: Tensor | None = None, t: Tensor | None = None) -> Prediction:
         """The prediction of every site, certain where observed; arguments as for `predict`."""
-        return self.predict(y, self.check(y, label), t).given(y)
+        labels = self.check(y, label)
+        y = y if y.is_floating_point() else y.long()  # networks look tokens up by number; readings stay as they are
+        return self.predict(y, labels, t).given(y)
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -52,15 +54,25 @@ class Prior(nn.Module, ABC):
             raise DataError("this prior takes images of any size: say which one, with shape=(C, H, W)")
         return (self.channels, *self.size)
 
+    def blank(self, size: tuple[int, int]) -> Tensor:
+        """The observation of one image of which nothing was seen."""
+        return torch.full((1, self.channels, *size), MASK)
+
+    def seen(self, y: Tensor) -> Tensor:
+        """True where a site was observed, `(B, C, H, W)`."""
+        return y != MASK
+
     def check(self, y: Tensor, label: Tensor | None) -> Tensor:
         """Labels `(B,)` with `UNKNOWN` for missing ones; refuses an observation or a label that does not fit."""
         sides = ("H", "W") if self.size is None else self.size
         if y.dim() != 4 or y.shape[1] != self.channels or (self.size is not None and tuple(y.shape[2:]) != self.size):
             wanted = ", ".join(map(str, ("B", self.channels, *sides)))
             raise DataError(f"this prior takes tokens of shape ({wanted}), got {tuple(y.shape)}")
+        if not y.numel():
+            raise DataError(f"a batch of shape {tuple(y.shape)} is empty: at least one image is needed")
         if y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:
             raise DataError(f"tokens must be whole numbers, got {y.dtype}: sensewise.quantize makes them")
-        if y.numel() and not y.is_meta and not MASK <= int(y.min()) <= int(y.max()) <= self.num_states:
+        if not y.is_meta and not MASK <= int(y.min()) <= int(y.max()) <= self.num_states:
             raise DataError(f"tokens must be 0 (hidden) or 1..{self.num_states}, got {int(y.min())}..{int(y.max())}")
         if label is None:
             return torch.full((len(y),), UNKNOWN, device=y.device)
@@ -119,7 +131,8 @@ class Prior(nn.Module, ABC):
         Returns:
             Tokens without hidden sites, with shape `(samples, B, C, H, W)`.
         """
-        x = y.repeat(samples, 1, 1, 1)  # (samples B, C, H, W)
+        self.check(y, label)
+        x = y.long().repeat(samples, 1, 1, 1)  # (samples B, C, H, W)
         labels = None if label is None else label.repeat(samples)
         start = 0.0 if y.is_meta else int((y != MASK).sum()) / y.numel()
         survival = torch.linspace(start, 1.0, steps + 1, dtype=torch.float64)

@@ -7,7 +7,7 @@ from sensewise.errors import DataError
 from sensewise.networks.any_size import AnySize
 from sensewise.predictions import Mixture
 from sensewise.priors.base import Prior
-from sensewise.tokens import UNKNOWN, unpack
+from sensewise.tokens import UNKNOWN, pack, unpack
 
 SMALLEST = 16  # pixels of a side
 
@@ -29,6 +29,12 @@ class ReadingPrior(Prior):
         values, noise, seen = unpack(y)
         log_weights, centres, widths = self.network(values, seen.float(), noise)  # (B, M, H, W) each
         return Mixture(log_weights.unsqueeze(1), centres.unsqueeze(1), widths.unsqueeze(1), self.num_states)
+
+    def blank(self, size: tuple[int, int]) -> Tensor:
+        return pack(torch.full((1, 1, *size), torch.nan), torch.zeros(1, 1, *size))
+
+    def seen(self, y: Tensor) -> Tensor:
+        return ~y[:, :1].isnan()
 
     def check(self, y: Tensor, label: Tensor | None) -> Tensor:
         """As for every prior; refuses tokens, labels and pictures that are too small."""

@@ -172,17 +172,18 @@ _GAINS: dict[str, tuple[str, Comparison]] = {
 }
 
 
-def compared(rows: Sequence[Row], base: Sequence[Row], *columns: str) -> list[Row]:
+def compared(rows: Sequence[Row], base: Sequence[Row], *columns: str, with_spread: bool = False) -> list[Row]:
     """What each row gains on another one of the same metric: dB, per cent of NMSE, times fewer errors.
 
     Args:
         rows: of metrics that have a gain.
         base: what they are compared with.
         columns: what a row and its base have in common, beside the metric and the budget.
+        with_spread: whether the gain has the spread of the row, for bands in figures; the base counts as known.
 
     Returns:
-        Rows of the gain's metric; those without a base are left out, and so are spreads and the paper's values, unless
-        the paper gives both.
+        Rows of the gain's metric; those without a base are left out, and so are the paper's values, unless the paper
+        gives both.
     """
     keys = ("metric", "budget", *columns)
     known = {tuple(getattr(row, key) for key in keys): row for row in base}
@@ -195,7 +196,11 @@ def compared(rows: Sequence[Row], base: Sequence[Row], *columns: str) -> list[Ro
         paper = None
         if row.paper and other.paper and row is not other:
             paper = round(compare(row.paper, other.paper), 2)
-        found.append(replace(row, metric=metric, mean=compare(row.mean, other.mean), sd=None, paper=paper))
+        mean = compare(row.mean, other.mean)
+        spread = None
+        if with_spread and row.sd is not None:
+            spread = abs(compare(row.mean + row.sd, other.mean) - mean)
+        found.append(replace(row, metric=metric, mean=mean, sd=spread, paper=paper))
     return found
 
 

@@ -1,12 +1,13 @@
 """One experiment in the report: what its `section(results)` returns."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from matplotlib.figure import Figure
 
 from sensewise.evaluate.results import Results
 from sensewise.report.figures.examples import examples
+from sensewise.report.figures.style import DPI, SHEET_DPI, to_bytes
 from sensewise.report.table import Table
 
 STAGES = {"on-policy": "random masks, then its own greedy masks", "random-masks": "random masks only"}
@@ -15,11 +16,20 @@ STAGES = {"on-policy": "random masks, then its own greedy masks", "random-masks"
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure, or the content of a GIF, with the name of its file and a caption."""
+    """A figure, or the content of a GIF, with the name of its file and a caption.
+
+    Attributes:
+        dpi: dots per inch of its PNG; large sheets of pictures have fewer.
+    """
 
     name: str
     content: Figure | bytes
     caption: str
+    dpi: int = DPI
+
+    def to_bytes(self) -> bytes:
+        """The content of its file."""
+        return self.content if isinstance(self.content, bytes) else to_bytes(self.content, dpi=self.dpi)
 
 
 @dataclass(frozen=True)
@@ -42,6 +52,8 @@ class Section:
 
 
 SectionOf = Callable[[Results], Section]
+JointSection = Callable[[Mapping[str, Results]], Section | None]
+"""A section made from the results of several experiments, by name; None while some of them are not there."""
 
 
 def examples_picture(
@@ -53,4 +65,4 @@ def examples_picture(
     if levels > 2:
         shown = "measured pixels from dark to light, grey where hidden; posterior mean; its errors"
     caption = f"{what} at s = {budget:g}: {shown}."
-    return Picture(name, examples(results.arrays, levels, part), caption)
+    return Picture(name, examples(results.arrays, levels, part), caption, SHEET_DPI)

@@ -43,6 +43,8 @@ class Curriculum:
         relative: divide each image's loss by the nats that the prior expects it to cost, so that the last steps of an
             acquisition, where little is left to learn, count as much as the first. The weight depends on the
             observation alone, so the loss is still minimised by the true posterior.
+        shared_zero: the fraction of images whose observed black pixels are shown as unobserved, as a prior without a
+            mask state sees them.
     """
 
     survival_power: float = 3.0
@@ -58,11 +60,12 @@ class Curriculum:
     score: Literal["entropy", "variance"] = "entropy"
     observed_weight: float = 0.01
     relative: bool = False
+    shared_zero: float = 0.0
 
     def __post_init__(self) -> None:
         if self.survival_power < 0:
             raise ConfigError(f"survival_power must be at least 0, got {self.survival_power}")
-        for name in ("unknown_label", "flip", "on_policy", "probe", "spread"):
+        for name in ("unknown_label", "flip", "on_policy", "probe", "spread", "shared_zero"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ConfigError(f"{name} must lie between 0 and 1, got {getattr(self, name)}")
         if self.spread and self.score != "variance":

@@ -20,6 +20,7 @@ from sensewise.errors import ConfigError, DataError
 from sensewise.estimators import Loss, antithetic_pair, disarm, straight_through
 from sensewise.files import fingerprint
 from sensewise.metrics import errors, foreground_recovery, psnr
+from sensewise.networks.conv import PaperConv
 from sensewise.networks.decoders import Decoder, MaskDesigner
 from sensewise.networks.unet import UNet
 from sensewise.predictions import Prediction
@@ -32,6 +33,7 @@ from sensewise.train.recipe import GradientRecipe
 
 Surrogate = Literal["all", "all-raw", "observed", "variance"]
 Estimator = Literal["disarm", "straight-through"]
+Penalty = Literal["expected", "sampled"]
 BUDGETS = (0.1, 0.3, 0.5, 0.7)
 MEASURES = {"all": predictions.entropy, "variance": predictions.variance}  # surrogates that are a sum over pixels
 
@@ -46,6 +48,8 @@ class DesignerLoss:
             levels, the mean "variance" of the intensity over all pixels, which is what the posterior mean gets wrong.
         estimator: of the gradient.
         sparsity: $\\lambda$, the weight of the squared distance from the budget.
+        penalty: that distance as its "expected" value, which is a closed form, or as that of each "sampled" mask, whose
+            gradient is estimated with the rest of the loss: the paper's form, the same on average and noisier.
         min_budget: the smallest budget $s$ of a training image.
         max_budget: the largest.
         budget_power: budgets are `min + (max - min) u ** budget_power`, u uniform; above 1 there are more small ones.
@@ -66,6 +70,7 @@ class DesignerLoss:
     reach: int = 0
     relative: bool = False
     temperature: float = 1.0
+    penalty: Penalty = "expected"
 
     def __post_init__(self) -> None:
         if self.sparsity < 0:
@@ -76,6 +81,8 @@ class DesignerLoss:
             )
         if self.reach < 0 or (self.reach and self.surrogate not in MEASURES):
             raise ConfigError(f"reach must be at least 0, and 0 for surrogate {self.surrogate!r}, got {self.reach}")
+        if self.reach and self.penalty == "sampled":
+            raise ConfigError("a sampled penalty belongs to the whole mask: set reach to 0, or penalty to expected")
         for name in ("budget_power", "temperature"):
             if getattr(self, name) <= 0:
                 raise ConfigError(f"{name} must be above 0, got {getattr(self, name)}")
@@ -104,6 +111,15 @@ def entropy_loss(prior: AbsorbingPrior, x: Tensor, label: Tensor, t: Tensor, sur
         return information.whole_image(raw) if surrogate == "all-raw" else information.observed_pixels(raw, mask)
 
     return loss
+
+
+def with_penalty(loss: Loss, budget: Tensor, sparsity: float) -> Loss:
+    """The loss of a mask and the squared distance of its own density from its image's budget."""
+
+    def penalised(mask: Tensor, index: Tensor) -> Tensor:
+        return loss(mask, index) + sparsity * (mask.float().mean(1) - budget[index]) ** 2
+
+    return penalised
 
 
 def entropy_map(prior: AbsorbingPrior, x: Tensor, label: Tensor, t: Tensor, surrogate: Surrogate = "all") -> Loss:
@@ -200,13 +216,13 @@ class DesignerObjective(Objective):
             raise DataError(
                 f"designer {designer.shape}, prior {prior.shape} and images {scenes.shape} need the same shape"
             )
-        if designer.num_labels != scenes.num_labels or prior.num_labels != scenes.num_labels:
+        if designer.num_labels not in (None, scenes.num_labels) or prior.num_labels != scenes.num_labels:
             raise DataError(
                 f"designer, prior and images need the same labels, got {designer.num_labels}, {prior.num_labels} "
                 f"and {scenes.num_labels}"
             )
-        if settings.estimator == "straight-through" and not isinstance(prior.network, UNet):
-            raise ConfigError("straight-through needs a prior whose network takes relaxed states: a unet")
+        if settings.estimator == "straight-through" and not isinstance(prior.network, UNet | PaperConv):
+            raise ConfigError("straight-through needs a prior whose network takes relaxed states: a unet or paper-conv")
         if settings.estimator == "straight-through" and settings.surrogate == "variance":
             raise ConfigError("straight-through goes with the entropy surrogates, not with the variance")
         self.model, self.prior = designer, prior.eval().requires_grad_(False)
@@ -252,18 +268,27 @@ class DesignerObjective(Objective):
         x, label = self._known(self.scenes, self.team.share(index))
         budget, u = self.team.share(budget).to(self.device), self.team.share(u).to(self.device)
         t = self.prior.process.timestep_for(budget)
-        logits = model(summary(x, self.prior.num_states), label if self.scenes.num_labels else None, budget)
-        entropy = self._entropy(logits, x, label, t, u)
-        return (self.weight(budget) * (entropy + self.settings.sparsity * density_penalty(logits, budget))).mean()
+        logits = model(summary(x, self.prior.num_states), label if self.model.num_labels else None, budget)
+        cost = self._cost(logits, x, label, t, budget, u)
+        if self.settings.penalty == "expected":
+            cost = cost + self.settings.sparsity * density_penalty(logits, budget)
+        return (self.weight(budget) * cost).mean()
 
-    def _entropy(self, logits: Tensor, x: Tensor, label: Tensor, t: Tensor, u: Tensor) -> Tensor:
-        """What the prior does not know under the masks of `u`, with the estimated gradient; `(B,)`."""
+    def _cost(self, logits: Tensor, x: Tensor, label: Tensor, t: Tensor, budget: Tensor, u: Tensor) -> Tensor:
+        """What the prior does not know under the masks of `u`, with the estimated gradient; `(B,)`.
+
+        A sampled penalty is part of it.
+        """
         settings = self.settings
+        weight = settings.sparsity if settings.penalty == "sampled" else 0.0
         if settings.estimator == "straight-through":
             mask = straight_through(logits, masks.logistic_from(u), settings.temperature)
-            return relaxed_entropy(self.prior, x, label, t, settings.surrogate, mask)
+            entropy = relaxed_entropy(self.prior, x, label, t, settings.surrogate, mask)
+            return entropy + weight * (mask.mean(1) - budget) ** 2
         ask = entropy_map if settings.reach else entropy_loss
         loss = ask(self.prior, x, label, t, settings.surrogate)
+        if weight:
+            loss = with_penalty(loss, budget, weight)
         value, gradient = disarm_gradient(logits.detach(), loss, u, self.size, settings.reach)
         linear = (logits * gradient).sum(1)
         return value + linear - linear.detach()  # the value of the loss, the gradient of the estimate
@@ -271,7 +296,7 @@ class DesignerObjective(Objective):
     def validate(self, model: MaskDesigner) -> dict[str, float]:
         """Masks on budget at fixed budgets: how well they do, and the density of a plain Bernoulli draw.
 
-        That is entropy, errors and recovery, and the PSNR of the posterior mean where the surrogate is the variance.
+        That is entropy, errors and recovery, and the PSNR of the posterior mean where levels are ordered.
         """
         x, label = self.draw(self.held_out, slice(None))
         seen = summary(x, self.prior.num_states)
@@ -279,7 +304,7 @@ class DesignerObjective(Objective):
         for s in BUDGETS:
             noise = torch.Generator().manual_seed(0)
             with torch.inference_mode():
-                logits = model(seen, label, torch.full((len(x),), s, device=self.device)).cpu()
+                logits = model.keep_logits(seen, label, torch.full((len(x),), s, device=self.device)).cpu()
             mask = masks.sample_on_budget(logits, masks.count(s, logits.shape[1]), noise)
             values |= self._judge(mask, x, label, str(s))
             values[f"bernoulli_density_{s}"] = masks.bernoulli(logits, noise).float().mean().item()
@@ -299,7 +324,7 @@ class DesignerObjective(Objective):
             f"errors_{name}": errors(x_hat, x).mean().item(),
             f"recovery_{name}": foreground_recovery(x_hat, x).nanmean().item(),
         }
-        if self.settings.surrogate == "variance":
+        if self.settings.surrogate == "variance" or self.prior.num_states > 2:
             mean = PosteriorMean(self.prior)(y, mask, Side(label=label))
             values[f"psnr_{name}"] = psnr(mean, dequantize(x, self.prior.num_states)).mean().item()
         return values
@@ -307,12 +332,19 @@ class DesignerObjective(Objective):
 
 @dataclass(frozen=True)
 class DesignerSettings:
-    """Everything that `sensewise train generator` needs to know."""
+    """Everything that `sensewise train generator` needs to know.
+
+    Attributes:
+        batch_size: images per step.
+        decoder: "paper" (bilinear from 16 x 16) or "full" (full resolution).
+        labels: whether the designer sees the label; the prior does in any case.
+    """
 
     batch_size: int = 64
     decoder: Decoder = "full"
     loss: DesignerLoss = field(default_factory=DesignerLoss)
     fit: FitSettings = field(default_factory=FitSettings)
+    labels: bool = True
 
     def __post_init__(self) -> None:
         if self.batch_size < 1:
@@ -329,12 +361,12 @@ class DesignerRecipe(GradientRecipe):
     prior: AbsorbingPrior
 
     kind = "generator"
-    part_of_model = ("decoder",)
+    part_of_model = ("decoder", "labels")
 
     def model(self) -> dict[str, Any]:
         return {
             "shape": list(self.scenes.shape),
-            "num_labels": self.scenes.num_labels,
+            "num_labels": self.scenes.num_labels if self.settings.labels else None,
             "decoder": self.settings.decoder,
         }
 

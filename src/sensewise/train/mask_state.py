@@ -1,7 +1,10 @@
 """Train the priors of the mask-state ablation: one common start, then pairs of fine-tunes.
 
-A small prior is trained without the mask state (0 is both black and unobserved). From its weights, each seed fine-tunes
-two priors with the same settings and the same random masks: one with the mask state, one without (paper, Appendix E).
+From the weights of one small prior, each seed fine-tunes two priors with the same settings and the same random masks:
+one with the mask state, one in which 0 is both black and unobserved (paper, Appendix E). The paper's start has no mask
+state, so that one arm begins with an input that it has never seen while the other goes on as before. Ours has seen both
+encodings, each on half of the images: neither arm has to learn its encoding from nothing, and what differs in the end
+is what the encoding tells.
 """
 
 from dataclasses import dataclass, field, replace
@@ -22,6 +25,7 @@ class MaskStateSettings:
 
     Attributes:
         seeds: fine-tuning seeds; each trains two priors.
+        start_shared: the fraction of the start's images that are shown without a mask state; 1 is the paper's start.
         start: how the common start is trained.
         fine_tune: how each of the fine-tunes is trained.
     """
@@ -32,6 +36,7 @@ class MaskStateSettings:
     curriculum: Curriculum = field(default_factory=Curriculum)
     start: FitSettings = field(default_factory=FitSettings)
     fine_tune: FitSettings = field(default_factory=FitSettings)
+    start_shared: float = 0.5
 
     def __post_init__(self) -> None:
         if self.seeds < 1 or self.batch_size < 1:
@@ -53,7 +58,9 @@ def mask_state_recipes(
         curriculum=settings.curriculum,
         fit=settings.start,
     )
-    recipes = {START: PriorRecipe(common, scenes, held_out, mask_state=False)}
+    without = settings.start_shared == 1
+    seen = replace(settings.curriculum, shared_zero=0.0 if without else settings.start_shared)
+    recipes = {START: PriorRecipe(replace(common, curriculum=seen), scenes, held_out, mask_state=not without)}
     for seed in range(settings.seeds):
         fit = replace(settings.fine_tune, seed=settings.fine_tune.seed + 1 + seed)
         for mask_state in (True, False):

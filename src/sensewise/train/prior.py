@@ -20,7 +20,7 @@ from sensewise.priors.base import Prior
 from sensewise.reconstruct.prior import Mode, PosteriorMean
 from sensewise.sensors.base import Side
 from sensewise.sensors.pixels import PixelSensor
-from sensewise.tokens import MASK, UNKNOWN, dequantize, observe, site_mask
+from sensewise.tokens import BLACK, MASK, UNKNOWN, dequantize, observe, site_mask
 from sensewise.train.curriculum import SCORES, SPREAD_REACH, Curriculum, Rollouts, random_masks
 from sensewise.train.gradient import FitSettings, Objective
 from sensewise.train.recipe import GradientRecipe
@@ -39,7 +39,7 @@ class NetworkSettings:
     blocks: tuple[int, ...] = (1, 2, 2)
     patch: int = 2
     embedding: int = 128
-    encoding: Literal["one-hot", "ordinal"] = "one-hot"
+    encoding: Literal["one-hot", "ordinal", "scalar"] = "one-hot"
     dim: int = 1024
     layers: int = 5
     heads: int = 16
@@ -120,7 +120,7 @@ class PriorObjective(Objective):
         x, label, mask = self._batch(generator)
         x, mask, label = self.team.share(x), self.team.share(mask), None if label is None else self.team.share(label)
         y = observe(x, mask)
-        prediction = model.predict(y, self.model.check(y, label), None)
+        prediction = model.predict(*self._shown(y, self.model.check(y, label), generator))
         if rolled := len(self.rollouts.index):
             with torch.no_grad():
                 scores = information.per_pixel(SCORES[self.curriculum.score](prediction))
@@ -134,6 +134,15 @@ class PriorObjective(Objective):
                 expected = information.whole_image(prediction.entropy()) * x[0].numel()
             return 0.1 * (nats / (expected + FLOOR_NATS)).mean()
         return nats.mean() / x[0].numel()
+
+    def _shown(self, y: Tensor, label: Tensor, generator: Generator) -> tuple[Tensor, Tensor, Tensor | None]:
+        """What the network is asked: tokens, labels and timesteps, with `shared_zero` of the images without black."""
+        if not self.curriculum.shared_zero:
+            return y, label, None
+        shared = torch.rand(self.batch_size, generator=generator) < self.curriculum.shared_zero
+        shared = self.team.share(shared).to(self.device).view(-1, 1, 1, 1)
+        density = (y != MASK).flatten(1).float().mean(1)  # of the true observation, as without a mask state
+        return torch.where(shared & (y == BLACK), MASK, y), label, self.model.process.timestep_for(density)
 
     def compile(self) -> None:
         self.model.network.compile()  # `predict` calls the network; the prior's own `forward` is for inference

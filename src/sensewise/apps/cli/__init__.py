@@ -11,13 +11,13 @@ from rich.markup import escape
 from typer.core import TyperGroup
 
 from sensewise import __version__
-from sensewise.apps.cli import data, experiments, models, scenes, train
+from sensewise.apps.cli import data, experiments, models, scan, scenes, train
 from sensewise.apps.cli.options import err, is_first, say
 from sensewise.errors import ProcessError, SensewiseError
 
 ORDER = (
     *("demo", "acquire", "serve", "data", "train", "evaluate"),
-    *("run", "merge", "report", "bench", "info", "export"),
+    *("run", "merge", "report", "bench", "info", "export", "scan"),
 )
 """As a newcomer needs them."""
 
@@ -44,12 +44,15 @@ data_app = typer.Typer(help="Fetch, import and prepare data sets.", no_args_is_h
 train_app = typer.Typer(
     help="Train models. Every run can be stopped at any time and continued with --resume.", no_args_is_help=True
 )
+scan_app = typer.Typer(help="Chosen lines of k-space for an MR scanner.", no_args_is_help=True)
 for register in (scenes.register, experiments.register, models.register):
     register(app)
 data.register(data_app)
+scan.register(scan_app)
 train.register(train_app, app)
 app.add_typer(data_app, name="data")
 app.add_typer(train_app, name="train")
+app.add_typer(scan_app, name="scan")
 
 
 @app.callback(invoke_without_command=True)

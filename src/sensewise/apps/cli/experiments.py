@@ -1,18 +1,16 @@
 """`sensewise run`, `merge`, `report`, `bench`: the tables and figures, from measuring to the page."""
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sensewise.apps.cli.options import (
-    Devices,
-    NumNodes,
     Preset,
     Results,
     Seeds,
     ensure_writable,
-    is_first,
     out,
     progress_bar,
     say,
@@ -33,39 +31,34 @@ def run(
     seeds: Seeds = 5,
     results: Results = Path("results"),
     shard: Annotated[str, typer.Option(help="i/n: every n-th measurement only; put together by merge.")] = "1/1",
-    devices: Devices = 1,
-    num_nodes: NumNodes = 1,
+    workers: Annotated[
+        int, typer.Option("--workers", "--devices", help="Processes on this machine that share the work.", min=1)
+    ] = 1,
+    cluster: Annotated[
+        str | None, typer.Option(help="Address of a Dask scheduler whose workers measure, such as tcp://host:8786.")
+    ] = None,
 ) -> None:
     """Run an experiment of the paper and write results/EXPERIMENT.json. Run it again to go on after a stop."""
     from sensewise import presets
     from sensewise.evaluate.journal import parse_shard
-    from sensewise.evaluate.runner import run_experiment, run_together
-    from sensewise.train.processes import Team, launch
+    from sensewise.evaluate.runner import run_experiment
 
     presets.find(preset)
     part = parse_shard(shard)
-    together = devices * num_nodes > 1
-    if part[1] > 1 and together:
-        raise ConfigError("--shard and --devices both spread the work: give one of them")
+    if (part[1] > 1) + (workers > 1) + (cluster is not None) > 1:
+        raise ConfigError("--shard, --workers and --cluster all spread the work: give one of them")
     chosen = _experiments(experiment, results)
-    team = launch(device="cpu", devices=devices, num_nodes=num_nodes) if together else Team()
-    for one in chosen:
-        with progress_bar() as progress, team.lost_processes(results):
-            if together:
-                found = run_together(
-                    one,
-                    preset,
-                    range(seeds),
-                    results,
-                    progress,
-                    rank=team.rank,
-                    world_size=team.size,
-                    barrier=team.wait,
-                )
-            else:
-                found = run_experiment(one, preset, range(seeds), results, progress, part)
-        if is_first():
-            _say(found, results / one.name)
+    with ExitStack() as held:
+        client = None
+        if workers > 1 or cluster is not None:
+            from sensewise.apps.cluster import connected, engine
+
+            client = held.enter_context(connected(cluster, workers))
+        for name, one in chosen.items():
+            spread = None if client is None else engine(client, name, preset, range(seeds))
+            with progress_bar() as progress:
+                found = run_experiment(one, preset, range(seeds), results, progress, part, spread)
+            _say(found, name, results / one.name)
 
 
 def merge(
@@ -77,29 +70,23 @@ def merge(
     """Put the shards of `run --shard i/n` together and write results/EXPERIMENT.json."""
     from sensewise.evaluate.runner import merge_shards
 
-    for one in _experiments(experiment, results):
+    for name, one in _experiments(experiment, results).items():
         with progress_bar() as progress:
-            _say(merge_shards(one, preset, range(seeds), results, progress), results / one.name)
+            _say(merge_shards(one, preset, range(seeds), results, progress), name, results / one.name)
 
 
-def _experiments(name: str, folder: Path) -> "list[Experiment]":
-    from sensewise.evaluate.experiment import Experiment
-    from sensewise.files import from_text
+def _experiments(name: str, folder: Path) -> "dict[str, Experiment]":
+    """Experiments by what was said to choose them."""
     from sensewise.paper import EXPERIMENTS
 
-    if name == "all":
-        found = list(EXPERIMENTS.values())
-    elif ":" in name:
-        found = [from_text(name, Experiment)]
-    else:
-        found = [EXPERIMENTS.find(name)]
+    found = dict(EXPERIMENTS) if name == "all" else {name: EXPERIMENTS.find(name)}
     ensure_writable(folder)
     return found
 
 
-def _say(found: "result_files.Results | None", path: Path) -> None:
+def _say(found: "result_files.Results | None", name: str, path: Path) -> None:
     if found is None:
-        say(f"this shard of {path.name} is done: merge all with `sensewise merge {path.name}`")
+        say(f"this shard of {path.name} is done: merge all with `sensewise merge {name}`")
         return
     for note in found.notes:
         warn(note)

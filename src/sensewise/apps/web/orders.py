@@ -58,7 +58,8 @@ class Orders:
     def __init__(self, recorder: Recorder, at_once: int = AT_ONCE, waiting: int = WAITING) -> None:
         self.recorder, self.most = recorder, at_once + waiting
         self.under_way: dict[AcquireRequest, Order] = {}
-        self._pool = ThreadPoolExecutor(at_once, thread_name_prefix="acquire")
+        self._at_once = at_once
+        self._pool = self._new_pool()
         self._free = threading.BoundedSemaphore(self.most)
 
     async def recording(self, request: AcquireRequest, client: Request) -> Recording:
@@ -95,7 +96,11 @@ class Orders:
                 f"{self.most} acquisitions are under way: try again in a few seconds",
                 {"Retry-After": str(RETRY_SECONDS)},
             )
-        job = self._pool.submit(function)
+        try:
+            job = self._pool.submit(function)
+        except RuntimeError:
+            self._free.release()
+            raise
         job.add_done_callback(self._release)
         return asyncio.wrap_future(job)
 
@@ -103,10 +108,14 @@ class Orders:
         self._free.release()
 
     def close(self) -> None:
-        """End all that is under way."""
+        """End all that is under way; another server may begin anew."""
         for order in self.under_way.values():
             order.stop.set()
         self._pool.shutdown(wait=False, cancel_futures=True)
+        self._pool = self._new_pool()
+
+    def _new_pool(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(self._at_once, thread_name_prefix="acquire")
 
 
 async def _while_there(result: asyncio.Future[T], client: Request) -> T:

@@ -132,33 +132,43 @@ def slice_examples(arrays: Arrays, name: str, shown: Sequence[str] = EXAMPLES) -
     return figure
 
 
-def step_by_step(arrays: Arrays, place: str, method: str) -> Figure:
+def step_by_step(arrays: Arrays, place: str, method: str, score: str = "score of a row") -> Figure:
     """Figure mri-sequential: each row's score before a step with the measured rows, and the reconstruction after it.
+
+    The first column is the start, the ACS block alone; all scores have one axis.
 
     Args:
         arrays: with `PLACE/scores` `(R, rows)`, `PLACE/mask` `(R + 1, rows)`, `PLACE/reconstruction` `(R + 1, H, W)`
             and `PLACE/target` `(H, W)`.
+        score: what the policy follows.
     """
     x = arrays[f"{place}/target"].astype(np.float64)
     scores = arrays[f"{place}/scores"].astype(np.float64)
-    shown = [r for r in STEPS if r <= len(scores)]
+    masks = arrays[f"{place}/mask"]
+    shown = [0, *(r for r in STEPS if r <= len(scores))]
     peak = float(np.percentile(x, 99.5))
     colour = methods.info(method).colour
+    frequency = np.arange(masks.shape[1]) - masks.shape[1] // 2
     with style():
-        figure = Figure(figsize=(2.3 * len(shown) + 0.3, 4.4), layout="constrained")
-        grid = figure.subplots(2, len(shown), squeeze=False, height_ratios=(1, 1.6))
+        figure = Figure(figsize=(1.85 * len(shown) + 0.5, 4.0), layout="constrained")
+        grid = figure.subplots(2, len(shown), squeeze=False, height_ratios=(1, 1.5))
         for (above, below), r in zip(grid.T, shown, strict=True):
-            before = arrays[f"{place}/mask"][r - 1]
-            frequency = np.arange(len(before)) - len(before) // 2
+            before = masks[max(r - 1, 0)]
+            above.sharey(grid[0, 0])
             above.vlines(frequency[before], 0, 1, transform=above.get_xaxis_transform(), color="#b7cbe8", linewidth=1)
-            above.plot(frequency[~before], scores[r - 1][~before], ".", markersize=2.5, color=colour)
-            above.set_title(f"step {r}", fontsize=9)
-            above.tick_params(labelsize=7)
-            above.set_xlabel("row (0 is DC)", fontsize=7)
+            if r:
+                above.plot(frequency[~before], scores[r - 1][~before], ".", markersize=3, color=colour)
+            else:
+                above.text(0.5, 0.9, f"{int(before.sum())} rows", transform=above.transAxes, ha="center", fontsize=8)
+            above.set_title(f"before step {r}" if r else "start: ACS alone", fontsize=9)
+            above.tick_params(labelsize=7.5, labelleft=r == 0)
+            above.set_xlabel("row (0 is DC)", fontsize=8)
             x_hat = arrays[f"{place}/reconstruction"][r].astype(np.float64)
             nmse, _ = _quality(x_hat, x)
             show(below, x_hat, f"NMSE {nmse:.4f}", cmap="gray", vmin=0, vmax=peak)
-        grid[0, 0].set_ylabel("score of a row", fontsize=8)
+            below.set_xlabel(f"after {r} step{'s' * (r != 1)}" if r else "ACS alone", fontsize=8)
+        grid[0, 0].set_ylabel(score, fontsize=8)
+        grid[1, 0].set_ylabel("U-Net B", fontsize=8)
     return figure
 
 

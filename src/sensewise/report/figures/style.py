@@ -11,13 +11,16 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
 
 from sensewise.files import write_bytes
 
 HIDDEN = (0.92, 0.93, 0.95)
 WRONG = mpl.colors.to_rgb("#ff7f0e")
-DPI = 200
-"""Of pictures in pages and docs: sharp on a screen, and small enough to be kept in the repository."""
+DPI = 300
+"""Of drawings in pages and docs."""
+SHEET_DPI = 200
+"""Of sheets of many pictures, which would be large files otherwise."""
 
 _SETTINGS: Any = {
     "font.family": "DejaVu Sans",
@@ -45,13 +48,14 @@ def to_bytes(figure: Figure, kind: str = "png", dpi: int = DPI) -> bytes:
     """A figure as the content of a file: `png`, `pdf` or `svg`; of the latter two only the pictures have dots."""
     buffer = io.BytesIO()
     with style():
-        figure.savefig(buffer, format=kind, dpi=dpi, bbox_inches="tight", pad_inches=0.08)
+        smaller = {"pil_kwargs": {"optimize": True}} if kind == "png" else {}
+        figure.savefig(buffer, format=kind, dpi=dpi, bbox_inches="tight", pad_inches=0.08, **smaller)
     return buffer.getvalue()
 
 
-def save(figure: Figure | bytes, path: Path) -> None:
+def save(figure: Figure | bytes, path: Path, dpi: int = DPI) -> None:
     """Write a figure, or the content of a picture, in one go."""
-    write_bytes(path, figure if isinstance(figure, bytes) else to_bytes(figure, path.suffix.removeprefix(".")))
+    write_bytes(path, figure if isinstance(figure, bytes) else to_bytes(figure, path.suffix.removeprefix("."), dpi))
 
 
 def data_uri(content: bytes, kind: str = "png") -> str:
@@ -59,15 +63,16 @@ def data_uri(content: bytes, kind: str = "png") -> str:
     return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
 
 
-def show(axes: Axes, image: np.ndarray, title: str = "", **look: Any) -> None:
+def show(axes: Axes, image: np.ndarray, title: str = "", **look: Any) -> AxesImage:
     """A picture in quiet axes: pixels as they are, no ticks."""
-    axes.imshow(image, interpolation="nearest", **look)
+    drawn = axes.imshow(image, interpolation="nearest", **look)
     axes.set(xticks=[], yticks=[])
     axes.grid(visible=False)
     for spine in axes.spines.values():
         spine.set(visible=True, color="#bbbbbb", linewidth=0.6)
     if title:
         axes.set_title(title, fontsize=8, pad=2)
+    return drawn
 
 
 def rgb(values: np.ndarray) -> np.ndarray:

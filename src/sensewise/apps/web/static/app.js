@@ -18,7 +18,7 @@ let galleryLabels = [];
 
 // ---------------------------------------------------------------- talking to the server
 
-async function ask(path, body, signal) {
+async function ask(path, body, signal, retries = 5) {
   const options = body ? { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body), signal } : { signal };
   let response;
   try {
@@ -28,6 +28,12 @@ async function ask(path, body, signal) {
     throw new Error("The server does not answer. Is `sensewise serve` still running?");
   }
   if (response.ok) return response;
+  if (response.status === 503 && retries > 0) {
+    const seconds = Number(response.headers.get("Retry-After")) || 2;
+    await new Promise((resolve) => setTimeout(resolve, 1000 * seconds));
+    signal?.throwIfAborted();
+    return ask(path, body, signal, retries - 1);
+  }
   const answer = await response.json().catch(() => ({}));
   throw new Error(answer.error ?? `The server answered ${response.status}.`);
 }

@@ -1,0 +1,1 @@
+"""Real instruments: what the loop asks for in their own formats, and what they measure back into it."""

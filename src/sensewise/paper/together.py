@@ -1,0 +1,77 @@
+"""Figures of the paper that need the results of several experiments: divergence, metrics-vs-budget, baselines."""
+
+from collections.abc import Mapping
+
+from sensewise.evaluate.results import Results
+from sensewise.evaluate.rows import Row
+from sensewise.report import metrics
+from sensewise.report.figures.curves import Panel, panels
+from sensewise.report.figures.one_shot import Course, divergence
+from sensewise.report.section import Picture, Section
+
+DIGITS, PHOTOGRAPHS = "MNIST", "CIFAR-10"
+GRID_PROBE = ("grid-variance-greedy", 16)
+
+
+def _last_stage(rows: list[Row]) -> list[Row]:
+    """The rows of the prior's last stage: that of the last rows."""
+    return [row for row in rows if row.prior == rows[-1].prior]
+
+
+def one_shot(results: Mapping[str, Results]) -> Section | None:
+    """Figures divergence and metrics-vs-budget, with both data sets."""
+    if not {"mnist-one-shot", "cifar10-one-shot"} <= set(results):
+        return None
+    digits, photographs = results["mnist-one-shot"], results["cifar10-one-shot"]
+    methods = ("one-shot", "random")
+    learned = metrics.pick(digits.rows, method=methods)
+    pictured = _last_stage(metrics.pick(photographs.rows, method=methods))
+    shown = [
+        Panel(learned, "foreground-recovery", DIGITS),
+        Panel(learned, "hidden-foreground-accuracy", DIGITS),
+        Panel(pictured, "psnr", PHOTOGRAPHS),
+    ]
+    figures = [
+        Picture(
+            "metrics-vs-budget.png",
+            panels(shown),
+            "Digit pixels recovered, accuracy on hidden digit pixels (biased against a mask that measures what is "
+            "hard) and PSNR of one-shot and random masks against the budget.",
+        )
+    ]
+    if all("checkpoints/step" in found.arrays for found in (digits, photographs)):
+        recovered = "digit pixels recovered"
+        courses = [
+            Course(DIGITS, digits.arrays, 0.1, "recovery", recovered),
+            Course(DIGITS, digits.arrays, 0.7, "recovery", recovered, (1.000, 0.968)),
+            Course(PHOTOGRAPHS, photographs.arrays, 0.1, "psnr", "PSNR (dB)", (20.45, 20.15)),
+            Course(PHOTOGRAPHS, photographs.arrays, 0.7, "psnr", "PSNR (dB)"),
+        ]
+        caption = (
+            "Above: the entropy that masks leave, the paper's objective. Below: a criterion that no mask is optimised "
+            "for. Both over the training run, on validation images. The objective of the shipped CIFAR-10 generator is "
+            "the variance, not this entropy."
+        )
+        figures.append(Picture("divergence.png", divergence(courses), caption))
+    return Section("One-shot masks on both data sets", ["Figures metrics-vs-budget and divergence."], figures=figures)
+
+
+def baselines(results: Mapping[str, Results]) -> Section | None:
+    """Figure baselines: both data sets, with the grid probe on CIFAR-10, which is measured in cifar10-sequential."""
+    if "baselines" not in results:
+        return None
+    rows = metrics.pick(results["baselines"].rows, better=(None, True))
+    digits = metrics.pick(rows, dataset="mnist", metric="errors")
+    shown = [Panel(digits, "errors", DIGITS)]
+    if photographs := metrics.pick(rows, dataset="cifar10", metric="psnr", prior=("on-policy", None)):
+        if "cifar10-sequential" in results:
+            method, steps = GRID_PROBE
+            probed = metrics.pick(results["cifar10-sequential"].rows, method=method, steps=steps, metric="psnr")
+            photographs = photographs + metrics.pick(probed, prior=photographs[-1].prior)
+        shown.append(Panel(photographs, "psnr", PHOTOGRAPHS))
+    caption = (
+        "Every mask is reconstructed by the same prior except “LOUPE, own U-Net”. LOUPE is shown at the better of its "
+        "top-k and its sampled masks. Bands: two standard deviations over seeds."
+    )
+    figures = [Picture("baselines.png", panels(shown), caption)]
+    return Section("Sequential acquisition against the baselines", ["Figure baselines."], figures=figures)
