@@ -238,6 +238,26 @@ def test_the_card_of_a_bundled_model():
     assert card.validation["greedy_errors_0.1"] == pytest.approx(1.4766)
 
 
+@pytest.mark.parametrize(
+    "trained",
+    [
+        {"steps": float("inf"), "minutes": float("nan")},
+        {"steps": 10**400, "minutes": 10**400, "validation": {"a": 10**400, "b": float("nan"), "c": "x", "d": 0.5}},
+        {"steps": [], "minutes": {}, "validation": [1]},
+        [1, 2],
+        None,
+    ],
+)
+def test_cards_with_odd_fields(run, trained):
+    text = json.dumps({**CARD, "trained": trained, "licence": {"a": 1}, "data": ["x"]})
+    (run / CONFIG).write_text(text)
+    card = hub.card(run)
+    assert card.steps is None
+    assert card.minutes is None
+    assert set(card.validation) <= {"d"}
+    assert card.lines()
+
+
 # What is damaged.
 
 
@@ -419,3 +439,19 @@ def test_masks_from_files(tmp_path):
         hub.load_mask(tmp_path / "bad.npy", 16)
     with pytest.raises(CheckpointError, match="does not exist"):
         hub.load_mask(tmp_path / "none.npy", 16)
+
+
+def test_mask_files_that_are_none(tmp_path):
+    np.save(tmp_path / "empty.npy", np.zeros(0, bool))
+    with pytest.raises(BudgetError, match=r"a mask of 16 rows is needed, got bool with shape \(0,\)"):
+        hub.load_mask(tmp_path / "empty.npy", 16)
+    np.save(tmp_path / "huge.npy", np.zeros(hub.LARGEST_MASK, bool))
+    with pytest.raises(CheckpointError, match="at most 1,000,000 are read"):
+        hub.load_mask(tmp_path / "huge.npy", 16)
+    (tmp_path / "huge.txt").write_text("1\n" * hub.LARGEST_MASK)
+    with pytest.raises(CheckpointError, match="at most 1,000,000 are read"):
+        hub.load_mask(tmp_path / "huge.txt", 16)
+    np.savez(tmp_path / "zipped.npz", np.zeros(16, bool))
+    (tmp_path / "zipped.npz").rename(tmp_path / "zipped.npy")
+    with pytest.raises(CheckpointError, match="is not a mask"):
+        hub.load_mask(tmp_path / "zipped.npy", 16)

@@ -16,6 +16,13 @@ from torch import Generator, Tensor
 from sensewise.tokens import MASK
 
 
+def crossing(curve: Tensor, s: float) -> float:
+    """When a falling survival curve `(T + 1,)` passes `s`, between two steps."""
+    after = int((curve < s).nonzero()[0])
+    above, below = curve[after - 1].item(), curve[after].item()
+    return after - 1 + (above - s) / (above - below)
+
+
 class AbsorbingProcess:
     """The forward process with `T` steps and the cosine schedule."""
 

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
-from sensewise.errors import BudgetError, CheckpointError, SensewiseError
+from sensewise.errors import BudgetError, CheckpointError, DataError, SensewiseError
 from sensewise.files import (
     atomic,
     fingerprint,
@@ -344,6 +344,8 @@ def load_mask(path: Path, rows: int) -> Tensor:
         raise CheckpointError(f"{path} does not exist") from error
     except BudgetError:
         raise
+    except DataError as error:
+        raise CheckpointError(str(error)) from error
     except Exception as error:  # a damaged file can raise almost anything
         raise CheckpointError(f"{path} is not a mask: {error}") from error
     if found.shape != (rows,) or found.dtype != bool:

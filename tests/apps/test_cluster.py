@@ -17,6 +17,7 @@ pytest.importorskip("distributed")
 from sensewise.apps import cluster
 from sensewise.evaluate.experiment import Setup
 from sensewise.evaluate.journal import Journal, code_digest
+from sensewise.evaluate.runner import plan, run_experiment
 from sensewise.paper import EXPERIMENTS
 
 TABLE = """
@@ -43,7 +44,7 @@ class Watched(Greedy):
         if Path("kill").exists():
             Path("kill").unlink()
             os.kill(os.getpid(), signal.SIGKILL)
-        time.sleep(0.1)
+        time.sleep(0.05)
         return super().scores(observation, mask, context)
 
 
@@ -58,6 +59,7 @@ TABLE = Experiment("watched", run)
 """
 SEEDS = 6
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+IMPATIENT = {**ENVIRONMENT, "DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "3s"}
 
 
 @pytest.fixture
@@ -75,9 +77,9 @@ def command(results, *options):
     return [sys.executable, "-m", "sensewise", *map(str, words)]
 
 
-def run(results, *options):
+def run(results, *options, environment=ENVIRONMENT):
     """Run the experiment; its exit code and what it says."""
-    done = subprocess.run(command(results, *options), env=ENVIRONMENT, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command(results, *options), env=environment, capture_output=True, text=True, timeout=120)
     return done.returncode, " ".join((done.stdout + done.stderr).split())
 
 
@@ -92,6 +94,10 @@ def rows(results):
     return json.loads((Path(results) / "watched.json").read_text())["rows"]
 
 
+def origin():
+    return {"experiment": "watched", "preset": "cpu", "code": code_digest(EXPERIMENTS.find("watched:TABLE").run)}
+
+
 def journalled(results, count):
     """Wait until so many measurements are in the journal."""
     path, deadline = Path(results) / "watched.partial.jsonl", time.monotonic() + 60
@@ -100,63 +106,73 @@ def journalled(results, count):
         time.sleep(0.02)
 
 
-def test_two_processes_write_the_rows_of_one_though_a_worker_is_killed(folder):
-    assert run("one") == (0, "one/watched.json: 8 rows")
-    alone, processes = measured()
-    assert len(processes) == 1
-    (folder / "kill").touch()
-    code, said = run("two", "--workers", 2)
-    assert code == 0, said
-    assert rows("one") == rows("two")
-    together, processes = measured()
-    assert len(processes) == 3  # two, and the one that took the place of the killed one
-    assert set(together) == set(alone)
-    assert len(together) == len(alone) + 1  # what was being measured by the killed one
-    assert os.listdir("two") == ["watched.json"]
+@pytest.fixture
+def alone(folder):
+    """The rows of one process, and what it measured."""
+    found = run_experiment(EXPERIMENTS.find("watched:TABLE"), "cpu", range(SEEDS), folder / "one")
+    return [row.as_json() for row in found.rows], measured()[0]
 
 
-def test_the_caller_and_then_the_scheduler_are_killed(folder):
-    run("one")
-    alone, _ = measured()
+@pytest.fixture
+def dask(folder):
+    """A scheduler and two workers, as on a cluster: the address, and the scheduler's process."""
     with ExitStack() as held:
 
-        def dask(*words):
-            path = [sys.executable, "-m", "dask", *words, "--scheduler-file", "scheduler.json"]
+        def start(*words):
+            path = [sys.executable, "-m", "dask", *words, "--scheduler-file", "scheduler.json", "--no-dashboard"]
             quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
             process = held.enter_context(subprocess.Popen(path, env=ENVIRONMENT, **quiet))
             held.callback(process.terminate)
             return process
 
-        scheduler = dask("scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard")
-        dask("worker", "--nworkers", "2", "--nthreads", "1", "--no-dashboard")
+        scheduler = start("scheduler", "--host", "127.0.0.1", "--port", "0")
+        start("worker", "--nworkers", "2", "--nthreads", "1")
         while not (folder / "scheduler.json").exists():
             time.sleep(0.02)
-        address = json.loads((folder / "scheduler.json").read_text())["address"]
+        yield json.loads((folder / "scheduler.json").read_text())["address"], scheduler
 
-        with subprocess.Popen(command("two", "--cluster", address), env=ENVIRONMENT) as caller:
-            journalled("two", 8)
-            caller.kill()
-        time.sleep(0.5)  # the workers end what they have begun
-        done, _ = measured()
-        kept = len((folder / "two/watched.partial.jsonl").read_text().splitlines()) - 1
-        assert run("two", "--cluster", address)[0] == 0
-        assert rows("two") == rows("one")
-        again, processes = measured()
-        assert len(processes) == 2
-        assert set(done) | set(again) == set(alone)
-        assert len(again) <= 4 * SEEDS - kept  # nothing that is in the journal
 
-        with subprocess.Popen(
-            command("three", "--cluster", address), env=ENVIRONMENT, stderr=subprocess.PIPE, text=True
-        ) as caller:
-            journalled("three", 8)
-            scheduler.kill()
-            _, said = caller.communicate(timeout=60)
-        assert caller.returncode == 2
-        assert "the scheduler is gone" in " ".join(said.split())
-        assert "Traceback" not in said
-    assert run("three")[0] == 0
-    assert rows("three") == rows("one")
+def test_two_processes_write_the_rows_of_one_though_a_worker_is_killed(folder, alone):
+    (folder / "kill").touch()
+    assert run("two", "--workers", 2) == (0, "two/watched.json: 8 rows")
+    together, processes = measured()
+    assert (rows("two"), set(together)) == (alone[0], set(alone[1]))
+    assert len(processes) >= 2
+    assert not (folder / "kill").exists()
+    assert len(together) == len(alone[1]) + 1  # what the killed one had begun
+    assert [path.name for path in (folder / "two").iterdir()] == ["watched.json"]
+
+
+def test_a_caller_that_is_killed_goes_on_with_what_is_missing(folder, alone, dask):
+    address, _ = dask
+    with subprocess.Popen(command("two", "--cluster", address), env=ENVIRONMENT) as caller:
+        journalled("two", 8)
+        caller.kill()
+    kept = set(Journal(folder / "two/watched.partial.jsonl", origin()).found)
+    assert len(kept) >= 8
+    time.sleep(0.5)  # the workers end what they have begun
+    before, _ = measured()
+    assert run("two", "--cluster", address)[0] == 0
+    after, processes = measured()
+    assert len(processes) == 2
+    assert (rows("two"), {*before, *after}) == (alone[0], set(alone[1]))
+    left = [key for key in plan(EXPERIMENTS.find("watched:TABLE"), "cpu", range(SEEDS)) if key not in kept]
+    assert len(after) == sum(key.startswith("probe-greedy") for key in left)
+
+
+@pytest.mark.slow
+def test_a_scheduler_that_is_killed_loses_nothing(folder, alone, dask):
+    address, scheduler = dask
+    words = command("two", "--cluster", address)
+    with subprocess.Popen(words, env=IMPATIENT, stderr=subprocess.PIPE, text=True) as caller:
+        journalled("two", 8)
+        scheduler.kill()
+        _, said = caller.communicate(timeout=60)
+    assert caller.returncode == 2
+    assert "the scheduler is gone" in " ".join(said.split())
+    assert "Traceback" not in said
+    assert run("two") == (0, "two/watched.json: 8 rows")
+    assert rows("two") == alone[0]
 
 
 def test_a_worker_builds_the_experiment_from_names_and_measures_what_it_is_given(folder):
@@ -174,9 +190,12 @@ def test_a_worker_builds_the_experiment_from_names_and_measures_what_it_is_given
 
 
 def test_no_scheduler(folder):
-    code, said = run("one", "--cluster", "tcp://127.0.0.1:9")
+    code, said = run("one", "--cluster", "tcp://127.0.0.1:9", environment=IMPATIENT)
     assert code == 2
-    assert "no scheduler answers at tcp://127.0.0.1:9" in said
-    code, said = run("one", "--cluster", "tcp://127.0.0.1:9", "--shard", "1/2")
+    assert said == "error: no scheduler answers at tcp://127.0.0.1:9: start one with `dask scheduler`"
+
+
+def test_one_way_to_spread_the_work(folder, sensewise):
+    code, _, err = sensewise("run", "watched:TABLE", "--cluster", "tcp://127.0.0.1:9", "--shard", "1/2")
     assert code == 2
-    assert "give one of them" in said
+    assert "give one of them" in err

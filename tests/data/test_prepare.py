@@ -1,3 +1,5 @@
+import gzip
+
 import numpy as np
 import pytest
 import torch
@@ -116,3 +118,51 @@ def test_bundled_knee():
     assert load("knee", "val").licence == DATASETS["knee"].licence
     with pytest.raises(DataError, match="val is all there is"):
         load("knee", "train")
+
+
+def test_simulated_coils(tmp_path):
+    pictures(tmp_path / "png")
+    prepare.prepare("one", tmp_path / "png", tmp_path, snr=float("inf"))
+    prepare.prepare("coils", tmp_path / "png", tmp_path, snr=float("inf"), coils=8, pack=2)
+    one, _ = fastmri.load_splits("one", (20, 20), tmp_path, coils=1)
+    many, _ = fastmri.load_splits("coils", (20, 20), tmp_path, coils=8)
+    assert many.values.shape == (3, 8, 20, 20)
+    torch.testing.assert_close(magnitude(many.values), magnitude(one.values), atol=1e-4, rtol=1e-4)
+    with pytest.raises(DataError, match="has 8 coils, and 1 are expected"):
+        fastmri.load_splits("coils", (20, 20), tmp_path, coils=1)
+    with pytest.raises(DataError, match="1 to 64 coils"):
+        prepare.prepare("many", tmp_path / "png", tmp_path, coils=65)
+
+
+def test_nifti_files_that_unpack_to_gigabytes(tmp_path):
+    """A header that asks for a great deal, and pixels that begin after gigabytes of zeros: both refused at once."""
+    nibabel = pytest.importorskip("nibabel")
+    image = nibabel.Nifti1Image(np.ones((4, 4, 2), np.float32), np.eye(4))
+    nibabel.save(image, tmp_path / "scan.nii")
+    content = bytearray((tmp_path / "scan.nii").read_bytes())
+    content[42:48] = np.array([4000, 4000, 4000], "<i2").tobytes()
+    (tmp_path / "large.nii.gz").write_bytes(gzip.compress(bytes(content) + bytes(10_000_000)))
+    with pytest.raises(DataError, match="would unpack to|at most 50,000,000 are read"):
+        prepare.read_magnitudes(tmp_path / "large.nii.gz")
+    nibabel.save(image, tmp_path / "scan.nii")
+    content = bytearray((tmp_path / "scan.nii").read_bytes())
+    content[108:112] = np.array([2e9], "<f4").tobytes()
+    (tmp_path / "far.nii.gz").write_bytes(gzip.compress(bytes(content) + bytes(10_000_000)))
+    with pytest.raises(DataError, match="its pixels begin after 2,000,000,000 bytes"):
+        prepare.read_magnitudes(tmp_path / "far.nii.gz")
+
+
+def test_deflated_and_huge_dicom_files(tmp_path):
+    pydicom = pytest.importorskip("pydicom")
+    pixels = np.ones((8, 8), np.uint16)
+    write_dicom(tmp_path / "scan.dcm", pixels)
+    found = pydicom.dcmread(tmp_path / "scan.dcm")
+    found.NumberOfFrames = 2_000_000
+    found.save_as(tmp_path / "long.dcm")
+    with pytest.raises(DataError, match="would unpack to 128,000,000"):
+        prepare.read_magnitudes(tmp_path / "long.dcm")
+    found = pydicom.dcmread(tmp_path / "scan.dcm")
+    found.file_meta.TransferSyntaxUID = pydicom.uid.DeflatedExplicitVRLittleEndian
+    found.save_as(tmp_path / "deflated.dcm")
+    with pytest.raises(DataError, match="deflated DICOM file"):
+        prepare.read_magnitudes(tmp_path / "deflated.dcm")

@@ -33,9 +33,9 @@ def test_every_data_set_says_what_it_is():
         assert dataset.title
         assert dataset.licence
         if dataset.bundled is not None:
-            few = dataset.bundled(2)
-            assert (len(few), few.name, few.licence) == (2, name, dataset.licence)
-            assert len(dataset.bundled(None)) > 2
+            count = min(2, len(dataset.bundled(None)))
+            few = dataset.bundled(count)
+            assert (len(few), few.name, few.licence) == (count, name, dataset.licence)
             with pytest.raises(DataError, match=f"5000 scenes of {name} are not possible: the package holds 1 to"):
                 dataset.bundled(5000)
 
@@ -70,5 +70,5 @@ def test_a_folder_a_name_and_neither(tmp_path, monkeypatch):
     np.save("images.npy", np.random.default_rng(0).integers(0, 255, (40, 24, 24), dtype=np.uint8))
     import_images(tmp_path / "images.npy", tmp_path / "mine", size=24, licence="CC0")
     assert load("mine", "test").name == load(str(tmp_path / "mine"), "test").name == "mine"
-    with pytest.raises(DataError, match="no data set 'yours': choose one of mnist, cifar10, fastmri, knee, or give"):
+    with pytest.raises(DataError, match="no data set 'yours': choose one of mnist, cifar10, fastmri, knee, phantom, or give"):
         load("yours", "test")

@@ -10,7 +10,7 @@ import torch
 
 from sensewise.errors import ConfigError, DataError
 from sensewise.evaluate.evaluate import evaluate, measure
-from sensewise.evaluate.journal import Journal, code_digest, join, parse_shard
+from sensewise.evaluate.journal import Journal, Plan, code_digest, join, parse_shard
 from sensewise.evaluate.judges import PriorJudge
 from sensewise.evaluate.method import Method, PlainDraw
 from sensewise.evaluate.task import pixel_task
@@ -120,6 +120,13 @@ def test_shards_do_not_repeat_what_is_asked_for_twice(tmp_path, of):
         journal.recall("new", lambda: meter(7))
         measure_all(journal, meter)
     assert meter.readings == 7
+
+
+def test_a_plan_measures_nothing_and_says_how():
+    found, meter = Plan(), Meter()
+    assert measure_all(found, meter) + measure_all(found, meter) == [None] * 12
+    assert (meter.readings, list(found.measures)) == (0, [f"key {n}" for n in range(6)])
+    assert [measure()["errors"] for measure in found.measures.values()] == numbers(measure_all(Journal(), Meter()))
 
 
 def test_shards_of_different_code_are_refused(tmp_path):

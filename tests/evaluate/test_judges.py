@@ -51,6 +51,15 @@ def test_what_a_prior_judge_rebuilds(quick, scene):
     assert torch.equal(found.seen, mask)
 
 
+def test_raw_entropy_counts_observed_sites_as_the_network_predicts_them(quick, scene):
+    x, mask, y, side = scene
+    values = PriorJudge(quick, ["entropy", "entropy-raw"])(y, mask, side, x)
+    raw = quick.predict(y, side.label, None).entropy()
+    assert torch.equal(values["entropy-raw"], raw.mean((1, 2, 3)))
+    assert torch.allclose(values["entropy"], torch.where(y == 0, raw, 0.0).mean((1, 2, 3)))
+    assert (values["entropy-raw"] > 10 * values["entropy"]).all()
+
+
 def test_intensities_are_judged_at_their_nearest_levels_and_have_no_entropy(scene):
     x, mask, y, side = scene
     values = IntensityJudge(White(), 2, ("errors", "psnr", "entropy"))(y, mask, side, x)

@@ -1,22 +1,21 @@
-"""Experiments under way: stopped, killed, sharded, by several processes; the end is that of an undisturbed run."""
+"""Experiments under way: stopped, killed, sharded, measured elsewhere; the end is that of an undisturbed run."""
 
 import json
 import random
 import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
 import pytest
 
-from sensewise.errors import ConfigError, DataError
+from sensewise.errors import ConfigError, DataError, ProcessError
 from sensewise.evaluate.experiment import Experiment, Experiments, Setup
-from sensewise.evaluate.journal import Journal
+from sensewise.evaluate.journal import Journal, timed
 from sensewise.evaluate.method import Method
 from sensewise.evaluate.results import Results
-from sensewise.evaluate.runner import merge_shards, run_experiment, run_together
+from sensewise.evaluate.runner import merge_shards, plan, run_experiment
 from sensewise.evaluate.task import pixel_task
 from sensewise.policies.greedy import Greedy
 from sensewise.policies.simple import Random
@@ -116,22 +115,26 @@ def test_merging_nothing(experiment, tmp_path):
         merge_shards(experiment, "cpu", range(3), tmp_path)
 
 
-def test_two_processes_evaluate_as_one(experiment, tmp_path):
-    whole = run_experiment(experiment, "cpu", range(3), tmp_path / "one")
-    barrier, found = threading.Barrier(2), {}
+def test_an_engine_makes_what_is_missing_and_the_rest_is_measured_here(experiment, tmp_path):
+    whole = run_experiment(experiment, "cpu", range(3), tmp_path / "whole")
+    measures, asked = plan(experiment, "cpu", range(3)), []
 
-    def work(rank):
-        options = {"rank": rank, "world_size": 2, "barrier": barrier.wait}
-        found[rank] = run_together(experiment, "cpu", range(3), tmp_path / "two", **options)
+    def engine(keys):
+        """Gives all but the first measurement, the last one first, and is stopped after three."""
+        for key in reversed(keys[1:]):
+            if len(asked) == 3:
+                raise ProcessError("gone")
+            asked.append(key)
+            yield key, *timed(measures[key])
 
-    workers = [threading.Thread(target=work, args=(rank,)) for rank in range(2)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join(120)
-    assert found[1] is None
-    assert found[0].rows == whole.rows
-    assert visible(tmp_path / "two") == ["tiny.json"]
+    with pytest.raises(ProcessError):
+        run_experiment(experiment, "cpu", range(3), tmp_path, engine=engine)
+    assert len((tmp_path / "tiny.partial.jsonl").read_text().splitlines()) == 4  # the origin and three measurements
+    first, asked = asked, []
+    again = run_experiment(experiment, "cpu", range(3), tmp_path, engine=lambda keys: engine(keys[:3]))
+    assert again.rows == whole.rows
+    assert len(first + asked) == len({*first, *asked}) == 5
+    assert visible(tmp_path) == ["tiny.json", "whole"]
 
 
 def test_seconds_of_earlier_sittings_count(experiment, tmp_path):

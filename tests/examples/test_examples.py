@@ -16,6 +16,7 @@ ARGUMENTS = {
     "kspace_mask.py": (["--draws", "4"], "32 of 128 rows"),
     "gym_agents.py": (["--images", "2", "--budget", "0.005"], "fewer wrong pixels"),
 }
+SLOW = {"scan_loop.py": (["--steps", "1"], "32 of 128 lines in 2 sequences: NMSE 0.00")}
 NEEDS_WEIGHTS = {"quickstart.py", "real_sensor.py", "gym_agents.py"}
 
 
@@ -30,8 +31,19 @@ def test_example(name, tmp_path, capsys, monkeypatch):
     assert expected in capsys.readouterr().out.replace("\n", " ")
 
 
+@pytest.mark.slow
+def test_the_scan_loop(tmp_path, capsys, monkeypatch):
+    """Sequences out, k-space of a simulator of the Bloch equations back in."""
+    pytest.importorskip("MRzeroCore")
+    arguments, expected = SLOW["scan_loop.py"]
+    monkeypatch.setattr(sys, "argv", ["scan_loop.py", *arguments, "--out", str(tmp_path)])
+    runpy.run_path(str(FOLDER / "scan_loop.py"), run_name="__main__")
+    assert expected in capsys.readouterr().out
+    assert {"step-0.seq", "step-0.h5", "step-1.seq", "full.seq"} <= {path.name for path in tmp_path.iterdir()}
+
+
 def test_every_example_is_run():
-    assert {path.name for path in FOLDER.glob("*.py")} == set(ARGUMENTS)
+    assert {path.name for path in FOLDER.glob("*.py")} == set(ARGUMENTS) | set(SLOW)
 
 
 def test_quickstart_is_ten_lines():

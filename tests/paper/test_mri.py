@@ -88,7 +88,7 @@ def sequential(toy):
 def test_every_mask_is_scored_on_budget_by_every_reconstructor(masks):
     rows = masks.rows
     assert masks.notes == []
-    assert {row.reconstructor for row in rows} == {"zero-filled", "unet-a", "unet-b"}
+    assert {row.reconstructor for row in rows} == {"zero-filled", "cs-wavelet", "unet-a", "unet-b"}
     assert {row.metric for row in rows} == {"nmse", "psnr", "ssim"}
     assert {row.method for row in rows} == {
         *("acs-random", "acs-equispaced", "acs-variable-density", "energy-oracle", "static-search", "relaxed-profile"),

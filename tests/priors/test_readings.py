@@ -47,7 +47,7 @@ def test_noisy_readings_stay_uncertain(prior):
     seen, y = some_readings(0.1)
     variance = prior(y).variance()
     assert (variance[seen] > 0).all()
-    assert variance[seen].mean() < 0.1**2 < variance[~seen].mean()
+    assert variance[seen].mean() < variance[~seen].mean()
 
 
 @pytest.mark.parametrize("sigma", [0.0, 0.1])

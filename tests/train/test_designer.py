@@ -90,7 +90,7 @@ def test_observed_surrogate_is_zero_for_an_empty_mask(prior: AbsorbingPrior, ima
     assert loss(torch.zeros(2, K, dtype=torch.bool), torch.arange(2)).tolist() == [0.0, 0.0]
 
 
-@pytest.mark.parametrize("surrogate", ["all", "variance"])
+@pytest.mark.parametrize("surrogate", ["all", "variance", "all-raw"])
 def test_map_adds_up_to_the_loss(prior: AbsorbingPrior, images: Scenes, surrogate: Surrogate) -> None:
     x, label = images[slice(0, 4)]
     assert label is not None

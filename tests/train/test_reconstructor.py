@@ -1,10 +1,12 @@
+from dataclasses import replace
+
 import pytest
 import torch
 
 from sensewise import hub
 from sensewise.data.scenes import Scenes
 from sensewise.errors import CheckpointError, ConfigError
-from sensewise.kspace import acs_rows, to_kspace
+from sensewise.kspace import acs_rows, keep_rows, to_kspace
 from sensewise.train.gradient import FitSettings
 from sensewise.train.processes import Execution
 from sensewise.train.reconstructor import (
@@ -82,3 +84,17 @@ def test_augmentation_mirrors_and_turns_the_phase():
 def test_impossible_settings():
     with pytest.raises(ConfigError, match="min_budget"):
         ReconstructorSettings(min_budget=0.8, max_budget=0.2)
+
+
+def test_several_coils_are_trained_as_one_is(tmp_path, console):
+    """The same recipe on slices of two coils; the weights have the same shapes."""
+
+    def shared(scenes: Scenes) -> Scenes:
+        return replace(scenes, values=torch.stack([0.6 * scenes.values, 0.8j * scenes.values], dim=1))
+
+    recipe = ReconstructorRecipe(settings(6), shared(slices()), shared(slices("val", 4, seed=1)), ACS)
+    recipe.train(tmp_path / "coils", Execution(console=console))
+    network, config = hub.load(tmp_path / "coils", "reconstructor")
+    assert config["model"]["shape"] == [SIDE, SIDE]
+    mask = acs_rows(SIDE, ACS).expand(6, -1)
+    assert network(keep_rows(shared(slices()).values, mask), mask).isfinite().all()

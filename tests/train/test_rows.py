@@ -1,5 +1,7 @@
 """The coarse prior over rows, the one-shot row policy and the relaxed profile."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -10,9 +12,11 @@ from sensewise.kspace import acs_rows, keep_rows, to_image
 from sensewise.networks.rows import RowPolicyNetwork
 from sensewise.sensors.rows import RowProfile
 from sensewise.tokens import MASK
+from sensewise.train.fit import step_generator
+from sensewise.train.gradient import FitSettings
 from sensewise.train.processes import Execution
 from sensewise.train.relaxed import RowScores
-from sensewise.train.row_policy import RowPolicyObjective, RowPolicyRecipe, RowPolicySettings
+from sensewise.train.row_policy import RowPolicyObjective, RowPolicyRecipe, RowPolicySettings, onto_budget
 from tiny_trainings import ACS, ROWS, relaxed, row_policy, row_prior, row_prior_model, slices
 
 
@@ -42,7 +46,58 @@ def test_row_policy_loss_has_a_gradient_on_every_free_row():
     objective = RowPolicyObjective(network, row_prior_model(), profile, scenes, scenes, settings)
     objective.loss(network, 0, seeded()).backward()
     assert all(p.grad is not None and bool(torch.isfinite(p.grad).all()) for p in network.parameters())
-    assert set(objective.validate(network)) == {"error", "entropy", "off_budget"}
+    values = objective.validate(network)
+    assert {"error", "entropy", "entropy_drawn", "undecided", "changed", "calm"} <= set(values)
+    assert values["changed"] == 1  # there was no look before
+    assert objective.validate(network)["changed"] == 0
+
+
+def test_log_odds_on_budget_expect_it_and_do_not_change_with_a_shift():
+    logits = torch.randn(3, ROWS, generator=seeded()).double().requires_grad_()
+    free, count = ~acs_rows(ROWS, ACS), torch.tensor([1, 4, 7])
+    moved = onto_budget(logits, free, count)
+    torch.testing.assert_close(moved.sigmoid()[:, free].sum(1), count.double())
+    torch.testing.assert_close(onto_budget(logits + 3, free, count), moved)
+    energy = torch.rand(ROWS, generator=seeded()).double()
+    (gradient,) = torch.autograd.grad((moved.sigmoid() * energy)[:, free].sum(), logits)
+    torch.testing.assert_close(gradient[:, free].sum(1), torch.zeros(3).double(), atol=1e-6, rtol=0)
+
+
+def test_row_policy_trains_on_masks_like_those_it_is_used_with():
+    objective = row_policy().job(fresh=True).objective
+    shown = []
+    objective.left = lambda tokens, mask: shown.append(mask) or torch.zeros(mask.shape)
+    objective.loss(objective.model, 0, seeded())
+    (pairs,) = shown
+    first, second = pairs.chunk(2)
+    assert torch.equal(first.sum(1), second.sum(1))
+    assert bool(pairs[:, acs_rows(ROWS, ACS)].all())
+    assert bool((pairs.sum(1) > ACS).all())
+
+
+def test_row_policy_finds_the_rows_that_matter():
+    """Where the entropy left counts only rows 1 and 2 that were not measured, those are what it learns to measure."""
+    made = row_policy()
+    objective = made.job(fresh=True).objective
+    objective.left = lambda tokens, mask: torch.where(mask, 0.0, torch.tensor([0.0, 9.0, 9.0] + [0.0] * (ROWS - 3)))
+    object.__setattr__(objective, "settings", replace(objective.settings, batch_size=16, open_steps=1, penalty=0.0))
+    optimizer = torch.optim.Adam(objective.model.parameters(), 0.02)
+    for step in range(60):
+        optimizer.zero_grad()
+        objective.loss(objective.model, step, step_generator(0, step)).backward()
+        optimizer.step()
+    values = objective.validate(objective.model)
+    assert bool(objective.last[:, 1:3].all())
+    assert values["undecided"] < 0.1
+
+
+@pytest.mark.parametrize(("decided", "ended"), [(1.0, 3), (0.0, 5)])
+def test_a_row_policy_ends_when_it_has_decided(decided, ended, tmp_path, console):
+    made = row_policy()
+    fit = FitSettings(steps=5, validate_every=1, average=0.0)
+    settings = replace(made.settings, decided=decided, calm=1.0, patience=3, fit=fit)
+    assert replace(made, settings=settings).train(tmp_path, Execution(console=console))
+    assert len((tmp_path / "log.jsonl").read_text().splitlines()) == ended
 
 
 def test_a_row_policy_needs_the_prior_s_acs_block():

@@ -13,9 +13,11 @@ from torch import Tensor
 
 from sensewise import hub
 from sensewise.apps import slices
+from sensewise.apps.grey import AnyPicture
 from sensewise.apps.slices import Slice
 from sensewise.apps.subject import Settings, Subject
 from sensewise.data import DATASETS, bundled_knee
+from sensewise.data.any_picture import read_any
 from sensewise.data.kspace_files import is_kspace, read_slice
 from sensewise.data.phantom import phantom_slice
 from sensewise.data.pictures import find_pictures, read_picture
@@ -27,12 +29,14 @@ from sensewise.evaluate.recording import Recording
 from sensewise.files import whole_folder, write_json
 from sensewise.presets.mri import load_settings
 from sensewise.priors.base import Prior
+from sensewise.priors.readings import ReadingPrior
 from sensewise.report.figures import recording as pictures
 from sensewise.report.figures.style import intensities, rgb, save
 from sensewise.tokens import quantize
 
 __all__ = ["FILES", "Settings", "acquire_source", "read_subject"]
 
+DEFAULT = "any-grey"  # the prior of picture files
 BUNDLED = {"digit": "mnist", "photo": "cifar10"}
 """What `NAME:N` means: the data set, whose prior has the same name."""
 FILES = slices.FILES | {
@@ -146,7 +150,10 @@ def _read_kspace(source: str, settings: Settings) -> Slice:
     return Slice(read_slice(Path(source), (mri.rows, mri.columns), settings.slice, axis), mri)
 
 
-def _read_file(source: str | Path, prior: Prior) -> Picture:
+def _read_file(source: str | Path, prior: Prior, name: str) -> Subject:
+    """A picture file: at its own size for a prior that takes any, else cut and scaled to the prior's."""
+    if isinstance(prior, ReadingPrior):
+        return AnyPicture(read_any(Path(source)), prior, name)
     return Picture(prior, quantize(read_picture(Path(source), prior.shape), prior.num_states)[None])
 
 
@@ -160,7 +167,8 @@ def read_subject(source: str, settings: Settings) -> Subject:
         return NUMBERED[kind](source, settings)
     if is_kspace(source):
         return _read_kspace(source, settings)
-    return _read_file(source, hub.load_prior(settings.prior or "mnist"))
+    name = settings.prior or DEFAULT
+    return _read_file(source, hub.load_prior(name), name)
 
 
 def _numbered(source: str) -> str | None:
@@ -183,11 +191,12 @@ def acquire_source(source: str, folder: Path, settings: Settings) -> str:
 
 def _acquire_all(source: Path, folder: Path, settings: Settings) -> list[str]:
     """Every picture of a folder, each into a folder of its own; those that cannot be read are left out."""
-    prior = hub.load_prior(settings.prior or "mnist")
+    name = settings.prior or DEFAULT
+    prior = hub.load_prior(name)
     lines, left_out = [], []
     for path in find_pictures(source):
         try:
-            subject = _read_file(path, prior)
+            subject = _read_file(path, prior, name)
         except DataError as error:
             left_out.append(f"left out: {error}")
             continue

@@ -68,6 +68,8 @@ def connected(address: str | None, workers: int) -> Iterator["Client"]:
     except ImportError as error:
         raise ConfigError(f"--workers and --cluster need {error.name}: pip install 'sensewise[cluster]'") from error
 
+    for name in ("distributed", "distributed.client"):  # what ends a run is said in one sentence
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     if address is not None:
         try:
             client = Client(address)
@@ -85,7 +87,7 @@ def connected(address: str | None, workers: int) -> Iterator["Client"]:
             dashboard_address=None,
             security=Security.temporary(),
             memory_limit=0,
-            silence_logs=logging.CRITICAL,  # what ends a run is said in one sentence
+            silence_logs=logging.CRITICAL,
         ) as cluster,
         Client(cluster) as client,
     ):

@@ -20,6 +20,8 @@ class Settings:
         prior: for pictures: a bundled name or a run folder.
         label: for pictures: the class.
         samples: for pictures: how many possible images to draw.
+        noise: for pictures of any size: of a reading, such as `0.05` or `poisson:200`.
+        stop: for pictures of any size: when it is good enough, such as `psnr:30`.
         preset: for k-space: sizes and trained models.
         reconstructor: for k-space: its name.
         axis: for k-space: which axis of a file is phase-encoded.
@@ -33,6 +35,8 @@ class Settings:
     prior: str | None = None
     label: int | None = None
     samples: int = 4
+    noise: str | None = None
+    stop: str | None = None
     preset: str = "cpu"
     reconstructor: str = "unet-a"
     axis: Axis = "auto"

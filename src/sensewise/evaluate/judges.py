@@ -51,13 +51,15 @@ class Rebuilt:
     Attributes:
         tokens: 1..N, with shape `(B, C, H, W)`.
         mean: intensities in [0, 1], same shape.
-        entropy: nats per site, same shape; NaN from a reconstructor that knows no probabilities.
+        entropy: nats per site, same shape, 0 where observed; NaN from a reconstructor that knows no probabilities.
+        raw_entropy: the same with observed sites as the network predicts them, which is what the paper averages.
         seen: True where a pixel was measured, with shape `(B, H W)`.
     """
 
     tokens: Tensor
     mean: Tensor
     entropy: Tensor
+    raw_entropy: Tensor
     seen: Tensor
 
 
@@ -97,6 +99,10 @@ def _entropy(found: Rebuilt, _x: Tensor, _levels: int) -> Tensor:
     return found.entropy.mean(dim=(1, 2, 3))
 
 
+def _entropy_raw(found: Rebuilt, _x: Tensor, _levels: int) -> Tensor:
+    return found.raw_entropy.mean(dim=(1, 2, 3))
+
+
 def _psnr(found: Rebuilt, x: Tensor, levels: int) -> Tensor:
     return metrics.psnr(found.mean, dequantize(x, levels))
 
@@ -111,6 +117,7 @@ TOKEN_METRICS: dict[str, TokenMetric] = {
     "hidden-foreground-accuracy": _hidden_foreground_accuracy,
     "nonblack-recovery": _foreground_recovery,  # its name for photographs
     "entropy": _entropy,
+    "entropy-raw": _entropy_raw,
     "psnr": _psnr,
 }
 SLICE_METRICS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
@@ -160,8 +167,26 @@ class PriorJudge(TokenJudge):
 
     def rebuild(self, observation: Tensor, mask: Tensor, side: Side) -> Rebuilt:
         y = self.view.tokens(observation, mask)
-        found = self.prior.in_chunks(_everything, y, side.label)  # (B, 3, C, H, W)
-        return Rebuilt(tokens=found[:, 0].long(), mean=found[:, 2], entropy=found[:, 1], seen=_seen(y))
+        found = self._with_raw(y, side.label) if "entropy-raw" in self.metrics else self._certain(y, side.label)
+        tokens, entropy, mean, raw_entropy = found.unbind(1)
+        return Rebuilt(tokens=tokens.long(), mean=mean, entropy=entropy, raw_entropy=raw_entropy, seen=_seen(y))
+
+    def _certain(self, y: Tensor, label: Tensor | None) -> Tensor:
+        """Mode, entropy, mean, and NaN for the raw entropy that is not asked for, `(B, 4, C, H, W)`."""
+        found = self.prior.in_chunks(_everything, y, label)
+        return torch.cat([found, torch.full_like(found[:, :1], torch.nan)], dim=1)
+
+    @torch.inference_mode()
+    def _with_raw(self, y: Tensor, label: Tensor | None) -> Tensor:
+        """Mode, entropy, mean and raw entropy from the same pass, `(B, 4, C, H, W)`."""
+        rows = []
+        for part, known in zip(y.split(CHUNK), self.prior.check(y, label).split(CHUNK), strict=True):
+            raw = self.prior.predict(part, known, None)
+            rows.append(torch.cat([_everything(raw.given(part)), raw.entropy().unsqueeze(1)], dim=1))
+        return torch.cat(rows)
+
+
+CHUNK = 64  # images of a pass
 
 
 def _everything(prediction: Prediction) -> Tensor:
@@ -189,7 +214,8 @@ class IntensityJudge(TokenJudge):
     def rebuild(self, observation: Tensor, mask: Tensor, side: Side) -> Rebuilt:
         mean = self.reconstruct(observation, mask, side)
         nothing = torch.full_like(mean, torch.nan)
-        return Rebuilt(tokens=quantize(mean, self.levels), mean=mean, entropy=nothing, seen=_seen(observation))
+        tokens = quantize(mean, self.levels)
+        return Rebuilt(tokens=tokens, mean=mean, entropy=nothing, raw_entropy=nothing, seen=_seen(observation))
 
 
 class MagnitudeJudge(Judge):

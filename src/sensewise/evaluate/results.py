@@ -52,9 +52,12 @@ class Results:
     commit: str = ""
     machine: Mapping[str, Any] = field(default_factory=dict)
 
-    def adding(self, *, notes: Sequence[str] = (), arrays: Arrays | None = None) -> Self:
-        """The same results with further notes and arrays."""
-        return replace(self, notes=[*self.notes, *notes], arrays={**self.arrays, **(arrays or {})})
+    def adding(
+        self, *, notes: Sequence[str] = (), arrays: Arrays | None = None, rows: Sequence[Row] = ()
+    ) -> Self:
+        """The same results with further notes, arrays and rows."""
+        more = {**self.arrays, **(arrays or {})}
+        return replace(self, notes=[*self.notes, *notes], arrays=more, rows=[*self.rows, *rows])
 
     def write(self, path: Path) -> None:
         """Write `path`, and the arrays of the figures beside it as `.npz`."""

@@ -66,13 +66,16 @@ class RowPolicyNetwork(MaskNetwork):
         adaptive: look at the scout; without it the masks are the same for every slice.
         width: channels.
         layers: convolutions after the first.
+        places: learned numbers of each row that the convolutions see beside its position. Without them neighbouring
+            rows look alike, and a mask of rows far from each other is out of reach.
     """
 
-    def __init__(self, rows: int, adaptive: bool = True, width: int = 32, layers: int = 3) -> None:
+    def __init__(self, rows: int, adaptive: bool = True, width: int = 32, layers: int = 3, places: int = 0) -> None:
         super().__init__()
         self.rows, self.adaptive = rows, adaptive
-        self.body = _stack(4, width, layers)
+        self.body = _stack(4 + places, width, layers)
         self.head = nn.Conv1d(width, 1, 1)
+        self.places = nn.Parameter(torch.randn(places, rows)) if places else None
 
     def forward(self, scout: Tensor, budget: Tensor) -> Tensor:
         """Log-odds `(B, rows)` from a scout `(B, n, n)` and budgets `(B,)`."""
@@ -81,7 +84,10 @@ class RowPolicyNetwork(MaskNetwork):
         seen = F.interpolate(means, self.rows, mode="linear", align_corners=False)
         seen = seen if self.adaptive else torch.zeros_like(seen)
         budgets = budget.view(-1, 1, 1).expand(-1, 1, self.rows)
-        x = torch.cat([seen, budgets, row_position(self.rows, batch, budget.device)], dim=1)
+        known = [seen, budgets, row_position(self.rows, batch, budget.device)]
+        if self.places is not None:
+            known.append(self.places.expand(batch, -1, -1))
+        x = torch.cat(known, dim=1)
         offset = torch.logit(budget.clamp(0.01, 0.99)).unsqueeze(1)
         return self.head(self.body(x))[:, 0] + offset
 

@@ -23,7 +23,15 @@ from sensewise.evaluate.task import Task, pixel_task
 from sensewise.files import fingerprint
 from sensewise.networks.decoders import MaskDesigner
 from sensewise.networks.loupe import Loupe
-from sensewise.paper import cifar10_one_shot, cifar10_sequential, mnist_one_shot, mnist_sequential, models, scenes
+from sensewise.paper import (
+    cifar10_one_shot,
+    cifar10_sequential,
+    mnist_one_shot,
+    mnist_sequential,
+    models,
+    scenes,
+    side_information,
+)
 from sensewise.policies.choose import Spread
 from sensewise.policies.greedy import Greedy
 from sensewise.policies.one_shot import OneShot
@@ -82,7 +90,7 @@ PARTS = {
 }
 
 
-def methods(part: Part, prior: Prior, designer: MaskDesigner) -> list[Method]:
+def methods(part: Part, prior: Prior, designers: Mapping[str, MaskDesigner]) -> list[Method]:
     """Everything but LOUPE."""
     greedy = Greedy(prior)
     sequential = [
@@ -94,7 +102,7 @@ def methods(part: Part, prior: Prior, designer: MaskDesigner) -> list[Method]:
     return [
         Method("random", Random()),
         Method("variable-density", VariableDensity()),
-        Method("one-shot", OneShot(designer)),
+        *(Method(name, OneShot(designer)) for name, designer in designers.items()),
         *(method for method in sequential if method.name in part.greedy),
     ]
 
@@ -132,7 +140,7 @@ def measure(
     setup: Setup,
     part: Part,
     priors: Mapping[str, Prior],
-    designer: MaskDesigner,
+    designers: Mapping[str, MaskDesigner],
     loupes: Sequence[Loupe],
     images: Scenes,
 ) -> tuple[list[Row], Arrays]:
@@ -146,7 +154,7 @@ def measure(
     for number, (stage, prior) in enumerate(priors.items(), start=1):
         named = {"prior": stage} if len(priors) > 1 else {}
         task, last = pixel_task(images, prior, part.metrics, **named), number == len(priors)
-        compared = methods(part, prior, designer)
+        compared = methods(part, prior, designers)
         measured = [method for method in compared if last or method.name not in SKETCHED]
         rows += setup.evaluate(task, measured, part.budgets, part.paper)
         for loupe in loupes:
@@ -174,11 +182,13 @@ def _loupes(preset: str, dataset: str, shape: tuple[int, int, int], notes: list[
     return found
 
 
-def _models(preset: str, dataset: str) -> tuple[dict[str, Prior], MaskDesigner]:
-    """Priors and designer of a data set; of MNIST, the last stage alone."""
+def _models(preset: str, dataset: str, notes: list[str]) -> tuple[dict[str, Prior], dict[str, MaskDesigner]]:
+    """Priors of a data set and designers by method; of MNIST, the last stage and the main designer alone."""
     last = models.prior(preset, dataset)
-    designer = models.designer(preset, dataset, last)
-    return ({"prior": last} if dataset == "mnist" else {**models.priors(preset, dataset)}), designer
+    if dataset == "mnist":
+        return {"prior": last}, {"one-shot": models.designer(preset, dataset, last)}
+    designers = models.photograph_designers(preset, last, notes, side_information.PHOTOGRAPHS)
+    return {**models.priors(preset, dataset)}, designers
 
 
 def run(setup: Setup) -> Results:
@@ -189,17 +199,18 @@ def run(setup: Setup) -> Results:
     weights: dict[str, str] = {}
     for dataset, part in PARTS.items():
         try:
-            priors, designer = _models(setup.preset, dataset)
+            priors, designers = _models(setup.preset, dataset, notes)
         except CheckpointError as error:
             if dataset == "mnist":
                 raise
             notes.append(f"CIFAR-10 was left out: {error}")
             break
-        loupes = _loupes(setup.preset, dataset, designer.shape, notes)
-        used = {**priors, "generator": designer, **{f"loupe-{loupe.map.budget:g}": loupe for loupe in loupes}}
+        shape = next(iter(designers.values())).shape
+        loupes = _loupes(setup.preset, dataset, shape, notes)
+        used = {**priors, **designers, **{f"loupe-{loupe.map.budget:g}": loupe for loupe in loupes}}
         weights |= {f"{part.prefix}{name}": fingerprint(model) for name, model in used.items()}
         images = scenes.digits() if dataset == "mnist" else scenes.photographs(notes)
-        more, drawn = measure(setup, part, priors, designer, loupes, images)
+        more, drawn = measure(setup, part, priors, designers, loupes, images)
         rows += more
         arrays |= drawn
     return Results("baselines", setup.preset, "mnist", rows, weights, notes, arrays)

@@ -6,6 +6,7 @@ asked about the mirror image too. Hidden pixels are reconstructed at the posteri
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from sensewise import predictions
 from sensewise.data.cifar10 import NUM_STATES
@@ -18,6 +19,7 @@ from sensewise.evaluate.results import Arrays, Results
 from sensewise.evaluate.rows import Row
 from sensewise.evaluate.task import pixel_task
 from sensewise.paper import models, scenes
+from sensewise.paper.mnist_sequential import FEW, FEW_SPLIT, SAMPLED, sampled
 from sensewise.policies.greedy import Greedy
 from sensewise.policies.simple import Random, VariableDensity
 from sensewise.policies.starts import GridProbe, RandomProbe
@@ -29,6 +31,7 @@ from sensewise.report.section import STAGES, Picture, Section, examples_picture
 from sensewise.report.table import Table, table
 
 BUDGETS = (0.1, 0.3, 0.5, 0.7)
+SAMPLED_BUDGETS = (0.1, 0.3)
 METRICS = ("psnr", "accuracy", "nonblack-recovery", "entropy")
 STEPS = (4, 16)
 DRAWN = (
@@ -82,6 +85,8 @@ def measure(setup: Setup, priors: Mapping[str, Prior], images: Scenes) -> Result
         rows += setup.evaluate(pixel_task(images, judge, METRICS, prior=earlier), compared, BUDGETS, PAPER)
     task = pixel_task(images, prior, METRICS, prior=stage)
     rows += setup.evaluate(task, methods(prior), BUDGETS, PAPER)
+    few = pixel_task(images.first(FEW), prior, METRICS, prior=stage, split=FEW_SPLIT)
+    rows += replace(setup, seeds=setup.seeds[:1]).evaluate(few, sampled(prior), SAMPLED_BUDGETS)
     twice = MirroredPrior(prior)
     mirrored = [Method("mirrored-random", Random()), spread_variance("mirrored-variance-greedy", twice, 16)]
     rows += setup.evaluate(pixel_task(images, twice, METRICS, prior=stage), mirrored, BUDGETS, PAPER)
@@ -104,7 +109,7 @@ def section(results: Results) -> Section:
     tables: list[Table] = []
     figures: list[Picture] = []
     for stage, words in STAGES.items():
-        psnr = metrics.pick(results.rows, metric="psnr", prior=stage)
+        psnr = metrics.pick(results.rows, metric="psnr", prior=stage, split=None)
         if not psnr:
             continue
         gains = metrics.compared(psnr, metrics.pick(psnr, method="random"))
@@ -116,6 +121,9 @@ def section(results: Results) -> Section:
             drawn = curves.against_budget(lines, ("psnr", "psnr-gain"))
             caption = "PSNR against the budget, and above random masks; the methods that matter, all are in the tables."
             figures.append(Picture("cifar10-sequential.png", drawn, caption))
+    if few := metrics.pick(results.rows, metric="psnr", split=FEW_SPLIT):
+        caption = f"PSNR in dB, the first {few[0].images} test images: {SAMPLED}"
+        tables.append(table(few, caption, "psnr", corner="method"))
     figures += [
         examples_picture(f"cifar10-examples-{s}.png", results, NUM_STATES, f"example-{s}") for s in ("0.1", "0.3")
     ]

@@ -4,6 +4,7 @@ A preset without its runs is refused, and the message says which command makes t
 appear under its name.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from torch import nn
@@ -56,6 +57,26 @@ def designer_folder(preset: str, dataset: str, variant: str = "disarm") -> Path:
 def designer(preset: str, dataset: str, judge: Prior, variant: str = "disarm") -> MaskDesigner:
     """A mask designer that was trained against a prior."""
     return hub.load_designer(designer_folder(preset, dataset, variant), judge)
+
+
+PHOTOGRAPH_DESIGNERS = {"one-shot": "paper", "one-shot-variance": "disarm", "one-shot-entropy": "entropy"}
+"""Designers for photographs by method: the paper's, and our extensions, which see the label and decide pixel by pixel."""
+
+
+def photograph_designers(
+    preset: str, judge: Prior, notes: list[str], names: Sequence[str] = tuple(PHOTOGRAPH_DESIGNERS)
+) -> dict[str, MaskDesigner]:
+    """The designers for CIFAR-10 that there are; a note says which are left out, and with none it is refused."""
+    found, problems = {}, []
+    for name in names:
+        try:
+            found[name] = designer(preset, "cifar10", judge, PHOTOGRAPH_DESIGNERS[name])
+        except CheckpointError as error:
+            problems.append(error)
+            notes.append(f"The method {name} was left out on CIFAR-10: {error}")
+    if not found:
+        raise problems[0]
+    return found
 
 
 def loupe(preset: str, dataset: str, shape: tuple[int, int, int], budget: float) -> Loupe:

@@ -1,6 +1,7 @@
 """`mri-masks`: Tables recon-gain and mri-main, and the figures of every row mask under every reconstructor."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -160,7 +161,8 @@ def _quality(results: Results, reconstructor: str, aside: Sequence[str]) -> Figu
     """Quality above, gains on ACS + variable density below; of some methods, the others stand in the tables."""
     rows = metrics.pick(results.rows, reconstructor=reconstructor, scout=None, method=DRAWN)
     gains = metrics.compared(rows, metrics.pick(rows, method=REFERENCE), with_spread=True)
-    return curves.against_budget([*rows, *gains], QUALITY, columns=3, aside=aside)
+    ours = [replace(row, paper=None) for row in rows]  # the paper's are of other data: only gains can be compared
+    return curves.against_budget([*ours, *gains], QUALITY, columns=3, aside=aside)
 
 
 def section(results: Results) -> Section:

@@ -25,6 +25,7 @@ from sensewise.policies.value import ValuePolicy, static_cores
 from sensewise.predictions import entropy
 from sensewise.presets.mri import MRISettings, load_settings
 from sensewise.reconstruct.unet import UNetReconstructor
+from sensewise.reconstruct.wavelet import CsWavelet
 from sensewise.reconstruct.zero_filled import ZeroFilled
 from sensewise.train.value import load_orders
 
@@ -107,7 +108,8 @@ class MRIModels:
         """Every reconstructor by its name in results."""
         networks = {name: self.reconstructor(name) for name in ("unet-a", "unet-b")}
         drawn = {name: MagnitudeJudge(UNetReconstructor(network)) for name, network in networks.items()}
-        return {"zero-filled": MagnitudeJudge(ZeroFilled()), **drawn}
+        untrained = {"zero-filled": MagnitudeJudge(ZeroFilled()), "cs-wavelet": MagnitudeJudge(CsWavelet())}
+        return {**untrained, **drawn}
 
     def energy_oracle(self, train: Tensor) -> Masks:
         """The rows of highest energy in the training split."""

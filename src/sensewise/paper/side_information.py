@@ -1,7 +1,8 @@
 """`side-information`: Table side-info: what the designer gets from the summary, on MNIST and on CIFAR-10.
 
-The same designer sees the target's own 8 x 8 summary, another test image's, or none (all zero). The label is always
-the image's own. Rows on CIFAR-10 say in `prior` which stage of the prior reconstructs.
+The same designer sees the target's own 8 x 8 summary, another test image's, or none (all zero). The label, where a
+designer sees one, is always the image's own. Rows on CIFAR-10 say in `prior` which stage of the prior reconstructs;
+there `one-shot` is the paper's designer, without a label, and `one-shot-variance` our extension.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,6 +29,7 @@ from sensewise.sensors.base import Side
 
 BUDGETS = (0.1, 0.3, 0.5, 0.7)
 MNIST_METRICS = ("errors", "exact", "foreground-recovery", "informative")
+PHOTOGRAPHS = ("one-shot", "one-shot-variance")  # on CIFAR-10
 
 
 def _own(summary: Tensor) -> Tensor:
@@ -76,12 +78,14 @@ PAPER = {
 """Table side-info and the text beside it, by data set and kind of summary."""
 
 
-def measure(setup: Setup, task: Task, designer: MaskNetwork, paper: Mapping[str, Published]) -> list[Row]:
-    """Rows for every kind of summary, and for random masks, which use none."""
-    learned = [
-        Method("one-shot", OneShot(designer)),
-        Method("one-shot-topk", OneShot(designer, sampled=False)),
-    ]
+def measure(
+    setup: Setup, task: Task, designers: Mapping[str, MaskNetwork], paper: Mapping[str, Published]
+) -> list[Row]:
+    """Rows for every designer, by method, and every kind of summary, and for random masks, which use none."""
+    learned: list[Method] = []
+    for name, designer in designers.items():
+        learned.append(Method(name, OneShot(designer)))
+        learned.append(Method(f"{name}-topk", OneShot(designer, sampled=False)))
     summary = task.side.summary
     assert summary is not None
     rows: list[Row] = []
@@ -99,24 +103,30 @@ def run(setup: Setup) -> Results:
     prior = models.prior(setup.preset, "mnist")
     designer = models.designer(setup.preset, "mnist", prior)
     weights = models.fingerprints(prior=prior, generator=designer)
-    rows = measure(setup, pixel_task(scenes.digits(), prior, MNIST_METRICS), designer, PAPER["mnist"])
+    task = pixel_task(scenes.digits(), prior, MNIST_METRICS)
+    rows = measure(setup, task, {"one-shot": designer}, PAPER["mnist"])
     try:
         priors = models.priors(setup.preset, "cifar10")
-        designer = models.designer(setup.preset, "cifar10", priors["on-policy"])
+        designers = models.photograph_designers(setup.preset, priors["on-policy"], notes, PHOTOGRAPHS)
     except CheckpointError as error:
         notes.append(f"CIFAR-10 was left out: {error}")
         return Results("side-information", setup.preset, "mnist", rows, weights, notes)
-    found = models.fingerprints(**priors, generator=designer)
+    found = models.fingerprints(**priors, **designers)
     weights |= {f"cifar10-{name}": value for name, value in found.items()}
     images = scenes.photographs(notes)
     for stage, judge in priors.items():
         task = pixel_task(images, judge, cifar10_sequential.METRICS, prior=stage)
-        rows += measure(setup, task, designer, PAPER["cifar10"])
+        rows += measure(setup, task, designers, PAPER["cifar10"])
     return Results("side-information", setup.preset, "mnist", rows, weights, notes)
 
 
 SUMMARY_NAMES = {"own": "the target's own", "another": "another image's", "none": "none", "unused": "random masks"}
-DRAWS = {"one-shot": "sampled masks", "one-shot-topk": "top-k masks"}
+DRAWS = {
+    "one-shot": "sampled masks",
+    "one-shot-topk": "top-k masks",
+    "one-shot-variance": "variance surrogate and label, sampled masks",
+    "one-shot-variance-topk": "variance surrogate and label, top-k masks",
+}
 
 
 def _summary(row: Row) -> str:
@@ -134,7 +144,8 @@ def section(results: Results) -> Section:
     tables = []
     for rows, what, metric in parts:
         for method, how in DRAWS.items():
-            if part := metrics.pick(rows, method=(method, "random")):
+            part = metrics.pick(rows, method=(method, "random"))
+            if metrics.pick(part, method=method):
                 lines = list(SUMMARY_NAMES.values())
                 tables.append(table(part, f"{what}, {how}", metric, line=_summary, lines=lines, corner="summary"))
     paragraphs = [

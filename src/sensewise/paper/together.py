@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from sensewise.evaluate.results import Results
 from sensewise.evaluate.rows import Row
+from sensewise.paper import differences
 from sensewise.report import metrics
 from sensewise.report.figures.curves import Panel, panels
 from sensewise.report.figures.one_shot import Course, divergence
@@ -75,3 +76,7 @@ def baselines(results: Mapping[str, Results]) -> Section | None:
     )
     figures = [Picture("baselines.png", panels(shown), caption)]
     return Section("Sequential acquisition against the baselines", ["Figure baselines."], figures=figures)
+
+
+JOINT = (differences.section, one_shot, baselines)
+"""Sections over several experiments, in the order of the report."""

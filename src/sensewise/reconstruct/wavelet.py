@@ -94,8 +94,8 @@ class CsWavelet(Reconstructor):
             return planes
         rows, columns = (_step(side).to(planes) for side in (height, width))
         found = rows @ planes @ columns.T
-        strength = torch.linalg.vector_norm(found, dim=1, keepdim=True)
-        details = found * (1 - threshold / strength.clamp(min=1e-30)).clamp(min=0)
+        size = torch.hypot(found[:, :1], found[:, 1:])
+        details = found * ((size - threshold).clamp_(min=0) / size.add_(1e-30))
         half = (..., slice(height // 2), slice(width // 2))
         details[half] = self._shrink(found[half], threshold, levels - 1)
         return rows.T @ details @ columns

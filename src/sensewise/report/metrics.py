@@ -47,6 +47,7 @@ class MetricInfo:
 
 METRICS = {
     "entropy": MetricInfo("entropy", "entropy left (nats)", "low"),
+    "entropy-raw": MetricInfo("entropy, raw", "entropy, observed pixels as predicted (nats)", "low"),
     "errors": MetricInfo("errors", "errors per image", "low", log=True, floor=1e-3, beside="exact"),
     "exact": MetricInfo("exact", "fraction reconstructed exactly", limits=(-0.03, 1.03)),
     "accuracy": MetricInfo("accuracy", "accuracy"),
@@ -54,7 +55,9 @@ METRICS = {
     "nonblack-recovery": MetricInfo("non-black recovery", "non-black values recovered"),
     "informative": MetricInfo("informative", "share of measured pixels that are not black", None),
     "hidden-accuracy": MetricInfo("hidden accuracy", "accuracy on hidden pixels"),
-    "hidden-foreground-accuracy": MetricInfo("hidden digit accuracy", "accuracy on hidden digit pixels"),
+    "hidden-foreground-accuracy": MetricInfo(
+        "hidden digit accuracy", "accuracy on hidden digit pixels", limits=(-0.03, 1.03)
+    ),
     "psnr": MetricInfo("PSNR (dB)", "PSNR (dB)", decimals=2),
     "nmse": MetricInfo("NMSE", "NMSE", "low", log=True, tolerance=2.0),
     "ssim": MetricInfo("SSIM x 100", "SSIM x 100", decimals=2, scale=100.0),
@@ -62,6 +65,7 @@ METRICS = {
     "fewer-errors": MetricInfo("fewer errors (%)", "errors lower by (%)", None, decimals=1, scale=100.0),
     "expected-errors": MetricInfo("expected errors", "errors that the prior expects", None),
     "expected-mse": MetricInfo("expected MSE", "MSE that the prior expects", None),
+    "timestep": MetricInfo("t(s)", "timestep", None, decimals=1),
     "coverage": MetricInfo("coverage", "coverage", None),
     "travel": MetricInfo("travel", "length of the path", "low"),
     "seconds": MetricInfo("seconds", "seconds", "low"),

@@ -185,7 +185,8 @@ def _steps(results: Results, recorded: Recording) -> Section:
 def _markdown(section: Section) -> str:
     lines = [f"## {section.title}", "", *(paragraph + "\n" for paragraph in section.paragraphs)]
     for made in section.tables:
-        lines += [f"**{made.caption}**", "", made.markdown(), ""]
+        lines += [f"**{made.caption}**", ""] if made.caption else []
+        lines += [made.markdown(), ""]
     for picture in section.figures:
         lines += [f"![{picture.caption}](figures/{picture.name})", "", f"*{picture.caption}*", ""]
     if section.source is not None:

@@ -77,18 +77,23 @@ class Number:
             raise DataError("no row of the results has these columns")
         return sorted(found, key=lambda row: row.budget)
 
+    def other(self, row: Row, rows: Sequence[Row]) -> Row:
+        """The row that one is compared with."""
+        wanted = {name: [str(getattr(row, name))] for name in _COLUMNS} | dict(self.changes)
+        others = [other for other in rows if _matches(other, wanted)]
+        if len(others) != 1:
+            raise DataError(f"{len(others)} rows to compare with at s = {row.budget:g}: name its columns")
+        return others[0]
+
     def value(self, row: Row, rows: Sequence[Row]) -> float:
         """The number of one row."""
         value = _get(row, self.field)
         if self.operation is None:
             return value
-        wanted = {name: [str(getattr(row, name))] for name in _COLUMNS} | dict(self.changes)
-        others = [other for other in rows if _matches(other, wanted)]
-        if len(others) != 1:
-            raise DataError(f"{len(others)} rows to compare with at s = {row.budget:g}: name its columns")
-        other = _get(others[0], self.other_field)
+        compared = self.other(row, rows)
+        other = _get(compared, self.other_field)
         if self.operation == "deviations":
-            return (other - value) / _get(others[0], "sd")
+            return (other - value) / _get(compared, "sd")
         return OPERATIONS[self.operation](value, other)
 
     def text(self, rows: Sequence[Row]) -> str:

@@ -35,7 +35,8 @@ Surrogate = Literal["all", "all-raw", "observed", "variance"]
 Estimator = Literal["disarm", "straight-through"]
 Penalty = Literal["expected", "sampled"]
 BUDGETS = (0.1, 0.3, 0.5, 0.7)
-MEASURES = {"all": predictions.entropy, "variance": predictions.variance}  # surrogates that are a sum over pixels
+MEASURES = {"all": predictions.entropy, "variance": predictions.variance}  # of predictions, certain where observed
+LOCAL = (*MEASURES, "all-raw")  # surrogates that are a sum over pixels
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class DesignerLoss:
         budget_power: budgets are `min + (max - min) u ** budget_power`, u uniform; above 1 there are more small ones.
         reach: 0 lets the entropy of the whole image decide on every pixel: the unbiased DisARM. Above 0, a pixel is
             judged by the entropy within `reach` pixels of it: what lies further away is mostly noise, so the
-            variance falls by an order of magnitude for a small bias (for the surrogates "all" and "variance").
+            variance falls by an order of magnitude for a small bias (for every surrogate but "observed").
         relative: divide the loss of each image by the entropy that a random mask of its budget leaves, so that large
             budgets, which leave little, are learned as well. The divisor depends on the budget alone.
         temperature: of the straight-through estimator.
@@ -79,7 +80,7 @@ class DesignerLoss:
             raise ConfigError(
                 f"0 < min_budget <= max_budget < 1 is needed, got {self.min_budget} and {self.max_budget}"
             )
-        if self.reach < 0 or (self.reach and self.surrogate not in MEASURES):
+        if self.reach < 0 or (self.reach and self.surrogate not in LOCAL):
             raise ConfigError(f"reach must be at least 0, and 0 for surrogate {self.surrogate!r}, got {self.reach}")
         if self.reach and self.penalty == "sampled":
             raise ConfigError("a sampled penalty belongs to the whole mask: set reach to 0, or penalty to expected")
@@ -104,13 +105,17 @@ def entropy_loss(prior: AbsorbingPrior, x: Tensor, label: Tensor, t: Tensor, sur
 
     @torch.no_grad()
     def loss(mask: Tensor, index: Tensor) -> Tensor:
-        y = observe(x[index], mask)
-        if surrogate in MEASURES:
-            return information.whole_image(MEASURES[surrogate](prior(y, label[index], t[index])))
-        raw = prior.predict(y, label[index], t[index]).entropy()
-        return information.whole_image(raw) if surrogate == "all-raw" else information.observed_pixels(raw, mask)
+        sites = _sites(prior, observe(x[index], mask), label[index], t[index], surrogate)
+        return information.observed_pixels(sites, mask) if surrogate == "observed" else information.whole_image(sites)
 
     return loss
+
+
+def _sites(prior: AbsorbingPrior, y: Tensor, label: Tensor, t: Tensor, surrogate: Surrogate) -> Tensor:
+    """What a surrogate averages, `(B, C, H, W)`: of observations `y`, or raw where the surrogate says so."""
+    if surrogate in MEASURES:
+        return MEASURES[surrogate](prior(y, label, t))
+    return prior.predict(y, label, t).entropy()
 
 
 def with_penalty(loss: Loss, budget: Tensor, sparsity: float) -> Loss:
@@ -123,11 +128,11 @@ def with_penalty(loss: Loss, budget: Tensor, sparsity: float) -> Loss:
 
 
 def entropy_map(prior: AbsorbingPrior, x: Tensor, label: Tensor, t: Tensor, surrogate: Surrogate = "all") -> Loss:
-    """A surrogate of `MEASURES` pixel by pixel: masks and images to `(M, K)`, which add up to `entropy_loss`."""
+    """A surrogate of `LOCAL` pixel by pixel: masks and images to `(M, K)`, which add up to `entropy_loss`."""
 
     @torch.no_grad()
     def loss(mask: Tensor, index: Tensor) -> Tensor:
-        sites = MEASURES[surrogate](prior(observe(x[index], mask), label[index], t[index]))
+        sites = _sites(prior, observe(x[index], mask), label[index], t[index], surrogate)
         return information.per_pixel(sites) / x[0].numel()
 
     return loss

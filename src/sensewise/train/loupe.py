@@ -164,7 +164,8 @@ class LoupeRowsObjective(Objective):
     ) -> None:
         self.model, self.scenes, self.held_out = loupe, scenes, held_out
         self.k, self.acs, self.settings = k, acs, settings
-        self.first = self.last = self.mask(loupe)
+        self.first = self.mask(loupe)
+        self.last = self.first.clone()
         self.calm = torch.zeros((), dtype=torch.int64)  # looks in a row
 
     def state(self) -> dict[str, Tensor]:

@@ -107,12 +107,13 @@ def report(
     from sensewise.evaluate.experiment import Experiment
     from sensewise.files import from_text
     from sensewise.paper import EXPERIMENTS
+    from sensewise.paper.together import JOINT
     from sensewise.report.page import write_report
 
     folder = docs / "figures" if pdf else None
     own = {found.name: found for found in (from_text(text, Experiment) for text in also or ())}
-    missing = write_report(results, docs, page, readme, {**EXPERIMENTS, **own}, folder)
-    say(f"{docs / 'results.md'} and {page} are written")
+    missing = write_report(results, docs, page, readme, {**EXPERIMENTS, **own}, folder, JOINT)
+    say(f"{docs / 'results.md'}, its pages and {page} are written")
     if missing:
         warn(f"No results yet for {', '.join(missing)}")
 

@@ -42,8 +42,8 @@ def export(
         listed = read_lines(mask)
         if listed is None:
             raise ConfigError(
-                f"{mask} does not say how many lines the full matrix has: give mask.txt of `sensewise acquire`, or begin "
-                "it with `# scanner lines, 160 in all, line 80 in the middle`"
+                f"{mask} does not say how many lines the full matrix has: give mask.txt of `sensewise acquire`, or "
+                "begin it with `# scanner lines, 160 in all, line 80 in the middle`"
             )
         lines = listed
     echo = GradientEcho(

@@ -70,7 +70,7 @@ def acquire(
         ),
     ] = None,
     steps: Annotated[
-        int | None, typer.Option(help="In how many steps.", show_default="16; 1 for rows of k-space")
+        int | None, typer.Option(help="In how many steps.", show_default="32 for picture files; 16; 1 for rows of k-space")
     ] = None,
     policy: Annotated[
         str | None,
@@ -84,9 +84,20 @@ def acquire(
     label: Annotated[int | None, typer.Option(help="The class, if it is known.")] = None,
     prior: Annotated[
         str | None,
-        typer.Option(help="A bundled prior's name or a run folder.", show_default="mnist; cifar10 for photo:N"),
+        typer.Option(
+            help="A bundled prior's name or a run folder.",
+            show_default="any-grey for picture files, mnist for digit:N, cifar10 for photo:N",
+        ),
     ] = None,
     folder: Annotated[Path, typer.Option("--out", help="Where the files go.")] = Path("runs/acquire"),
+    noise: Annotated[
+        str | None,
+        typer.Option(help="For pictures: noise of a reading, 0.05 of the range or poisson:DOSE.", show_default="none"),
+    ] = None,
+    stop: Annotated[
+        str | None,
+        typer.Option(help="For pictures: stop when this is expected, psnr:30 or gain:1e-4.", show_default="the budget"),
+    ] = None,
     samples: Annotated[int, typer.Option(help="How many possible images to draw.", min=0, max=64)] = 4,
     preset: Annotated[str, typer.Option(help="For k-space: sizes and trained models.")] = "cpu",
     reconstructor: Annotated[
@@ -112,6 +123,8 @@ def acquire(
         prior=prior,
         label=label,
         samples=samples,
+        noise=noise,
+        stop=stop,
         preset=preset,
         reconstructor=reconstructor,
         axis=parse_axis(axis),

@@ -20,7 +20,6 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
-from starlette.middleware.gzip import GZipMiddleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from sensewise import __version__
@@ -155,7 +154,6 @@ def create_app(
     app = FastAPI(
         title="sensewise", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None, responses=REFUSALS
     )
-    app.add_middleware(GZipMiddleware, minimum_size=2000, compresslevel=3)
     app.add_middleware(BodyLimit)
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(hosts))
     app.add_middleware(SafeHeaders)
@@ -226,8 +224,8 @@ def _add_catalog(app: FastAPI, recorder: Recorder) -> None:
 
 def _add_orders(app: FastAPI, orders: Orders) -> None:
     @app.post("/api/acquire")
-    async def acquire(body: AcquireBody, client: Request) -> dict[str, Any]:
-        return recording_answer(await orders.recording(body.request(), client))
+    async def acquire(body: AcquireBody, client: Request) -> JSONResponse:
+        return JSONResponse(recording_answer(await orders.recording(body.request(), client)))
 
     @app.post("/api/pixel")
     async def pixel(body: PixelBody, client: Request) -> dict[str, Any]:

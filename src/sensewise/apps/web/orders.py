@@ -5,6 +5,9 @@ answers never wait for it. An order that finds the queue full is refused with 50
 """
 
 import asyncio
+import ctypes
+import os
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -22,6 +25,7 @@ T = TypeVar("T")
 AT_ONCE = 2  # jobs that run at the same time
 WAITING = 32  # jobs that wait for their turn; more are refused
 RETRY_SECONDS = 2
+TIDY_EVERY = 16  # jobs
 
 
 class ClientLeft(Exception):
@@ -58,7 +62,7 @@ class Orders:
     def __init__(self, recorder: Recorder, at_once: int = AT_ONCE, waiting: int = WAITING) -> None:
         self.recorder, self.most = recorder, at_once + waiting
         self.under_way: dict[AcquireRequest, Order] = {}
-        self._at_once = at_once
+        self._at_once, self._jobs = at_once, 0
         self._pool = self._new_pool()
         self._free = threading.BoundedSemaphore(self.most)
 
@@ -106,6 +110,9 @@ class Orders:
 
     def _release(self, job: Future[T]) -> None:
         self._free.release()
+        self._jobs += 1
+        if self._jobs % TIDY_EVERY == 0 and not job.cancelled():
+            _give_back()
 
     def close(self) -> None:
         """End all that is under way; another server may begin anew."""
@@ -115,7 +122,20 @@ class Orders:
         self._pool = self._new_pool()
 
     def _new_pool(self) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(self._at_once, thread_name_prefix="acquire")
+        return ThreadPoolExecutor(self._at_once, thread_name_prefix="acquire", initializer=_step_back)
+
+
+def _step_back() -> None:
+    """Let the event loop go first: on Linux, niceness belongs to a thread."""
+    if sys.platform == "linux":
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)
+
+
+def _give_back() -> None:
+    """Return freed memory to the system; C libraries keep it otherwise, for each thread apart."""
+    if sys.platform == "linux":
+        with suppress(OSError, AttributeError):  # another C library
+            ctypes.CDLL(None).malloc_trim(0)
 
 
 async def _while_there(result: asyncio.Future[T], client: Request) -> T:

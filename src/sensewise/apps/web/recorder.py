@@ -24,7 +24,7 @@ from sensewise.hub import ASSETS, CONFIG, WEIGHTS, load_prior
 from sensewise.predictions import Prediction
 from sensewise.priors.base import Prior
 
-KEPT_BYTES = 64_000_000  # of recorded acquisitions in memory, for pixels and downloads
+KEPT_BYTES = 32_000_000  # of recorded acquisitions in memory, for pixels and downloads
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, StrMethodFormatter
 
 from sensewise.evaluate.rows import Row
 from sensewise.report import methods, metrics
@@ -69,7 +70,7 @@ def draw(axes: Axes, panel: Panel, markers: Mapping[str, str], aside: Sequence[s
         if spread.any():
             low = np.maximum(values - spread, floor)
             axes.fill_between(places, low, np.maximum(values + spread, floor), color=colour, alpha=0.2, linewidth=0)
-    theirs = [row for row in shown if row.paper is not None]
+    theirs = [row for row in panel.rows if row.metric == panel.metric and row.paper is not None]
     if theirs:
         values = np.array([row.paper for row in theirs], dtype=float) * found.scale
         colours = [methods.info(row.method).colour for row in theirs]
@@ -81,16 +82,25 @@ def draw(axes: Axes, panel: Panel, markers: Mapping[str, str], aside: Sequence[s
     label = found.axis
     if found.log:
         axes.set_yscale("log")
+        _plain_ticks(axes, [row.mean for row in shown if row.mean])
         everything = [row.mean for row in shown] + [row.paper for row in theirs]
         if any(value is not None and value < found.floor for value in everything):
             label += f" (below {found.floor:g} drawn there)"
             axes.set_ylim(bottom=0.8 * found.floor)
-    axes.set(xlabel="budget: fraction measured", ylabel=label, xticks=sorted({row.budget for row in shown}))
+    axes.set(xlabel="budget: fraction measured", ylabel=label, xticks=sorted({row.budget for row in [*shown, *theirs]}))
     if panel.title:
         axes.set_title(panel.title, fontsize=10)
     if panel.metric.endswith("-gain"):
         axes.axhline(0, color="#999999", linewidth=0.8, zorder=1)
         _cut(axes, shown, found, aside)
+
+
+def _plain_ticks(axes: Axes, values: Sequence[float]) -> None:
+    """Numbers as people write them on a logarithmic axis of less than two decades."""
+    if values and max(values) < 100 * min(values):
+        axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+        axes.yaxis.set_minor_locator(LogLocator(subs=(2, 3, 5)))
+        axes.yaxis.set_minor_formatter(StrMethodFormatter("{x:g}"))
 
 
 def _cut(axes: Axes, rows: Sequence[Row], found: metrics.MetricInfo, aside: Sequence[str]) -> None:
@@ -100,15 +110,18 @@ def _cut(axes: Axes, rows: Sequence[Row], found: metrics.MetricInfo, aside: Sequ
         return
     low, high = min(inside) * found.scale, max(inside) * found.scale
     margin = 0.12 * (high - low)
-    axes.set_ylim(low - 2 * margin, high + margin)
-    notes = []
+    axes.set_ylim(low - 2.6 * margin, high + margin)
+    notes: list[str] = []
     for name, curve in by_method([row for row in rows if row.method in aside]).items():
         values = [row.mean * found.scale for row in curve if row.mean is not None]
         if min(values) < low - margin:
             decimals = 0 if max(map(abs, values)) >= 20 else 1
             notes.append(f"cut: {name}, {max(values):+.{decimals}f} to {min(values):+.{decimals}f}")
     text = "\n".join(notes)
-    axes.text(0.02, 0.02, text, transform=axes.transAxes, fontsize=7, color="#444444", ha="left", va="bottom")
+    if text:
+        box = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 1.5}
+        place = {"transform": axes.transAxes, "ha": "right", "va": "bottom"}
+        axes.text(0.99, 0.02, text, fontsize=7.5, color="#333333", bbox=box, **place)
 
 
 def panels(shown: Sequence[Panel], columns: int | None = None, aside: Sequence[str] = ()) -> Figure:

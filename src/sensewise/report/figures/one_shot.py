@@ -59,21 +59,21 @@ def _one_shot(figure: SubFigure, part: Mapping[str, np.ndarray]) -> None:
         ha="left",
         fontsize=11,
     )
-    grid = figure.add_gridspec(2, 5, width_ratios=(1, 1.25, 1, 1.25, 1.15), wspace=0.36)
+    grid = figure.add_gridspec(2, 5, width_ratios=(1, 1.22, 1, 1.22, 1.1), wspace=0.34)
     target, first_look = figure.add_subplot(grid[0, 0]), figure.add_subplot(grid[1, 0])
     probs = figure.add_subplot(grid[:, 1])
     show(target, part["target"] - 1, "target C (not seen)", cmap="gray", vmin=0, vmax=1)
     known = f"label {int(part['label'])}, s = {budget:g},\n8 x 8 summary" if "label" in part else "8 x 8 summary"
     show(first_look, part["summary"], f"side information Z:\n{known}", cmap="gray", vmin=0, vmax=1)
     image = show(probs, part["probs"], "keep probabilities p", cmap="viridis", vmin=0, vmax=1)
-    figure.colorbar(image, ax=probs, orientation="horizontal", fraction=0.06, pad=0.03, aspect=18)
+    figure.colorbar(image, ax=probs, fraction=0.046, pad=0.04)
     _arrow(probs, "designer", length=0.3)
     colour = methods.info("one-shot").colour
     for line, (observation, entropy) in enumerate(zip(pair, entropies, strict=True)):
         prime = "′" * line
         seen, heat = figure.add_subplot(grid[line, 2]), figure.add_subplot(grid[line, 3])
         count = int((observation > 0).sum())
-        show(seen, tinted(observation[None], colour, 2), f"observation Y{prime}: {count} of {observation.size} pixels")
+        show(seen, tinted(observation[None], colour, 2), f"observation Y{prime}: {count} pixels")
         _arrow(seen, f"draw X{prime}" if len(pair) > 1 else "draw X")
         image = show(heat, entropy, f"entropies H{prime}", **_NATS)
         figure.colorbar(image, ax=heat, fraction=0.046, pad=0.04, label="nats")
@@ -122,7 +122,7 @@ def _sequential(figure: SubFigure, recording: Recording) -> None:
         taken = tinted(recording.observation(r), colour, recording.levels)
         show(seen, taken, f"{int(recording.mask(r).sum())} measured")
     if image is not None:
-        figure.colorbar(image, ax=grid[0], fraction=0.02, pad=0.01, label="nats")
+        figure.colorbar(image, ax=grid, fraction=0.02, pad=0.01, aspect=30, label="entropy (nats)")
     grid[0, 0].set_ylabel("entropies", fontsize=9)
     grid[1, 0].set_ylabel("observation", fontsize=9)
 
@@ -216,7 +216,7 @@ def cosines(rows: Sequence[Row], paper: Mapping[str, tuple[float, float]] | None
                     colour = methods.info(row.method).colour
                     axes.barh(line, row.mean, xerr=row.sd, color=colour, height=0.8, error_kw={"elinewidth": 0.8})
             for designer in designers:
-                axes.text(-1.02, lines[designer, estimators[0]] + 0.7, designer, fontsize=8, fontweight="bold")
+                axes.text(-1.02, lines[designer, estimators[0]] + 0.7, designer, fontsize=7.5, fontweight="bold")
             axes.set_yticks(list(lines.values()), [estimator for _, estimator in lines], fontsize=8)
             axes.set(xlim=(-1.05, 1.05), xlabel=metrics.info("cosine").axis)
             axes.axvline(0, color="#444444", linewidth=0.8)

@@ -162,6 +162,7 @@ def step_by_step(arrays: Arrays, place: str, method: str, score: str = "score of
                 above.text(0.5, 0.9, f"{int(before.sum())} rows", transform=above.transAxes, ha="center", fontsize=8)
             above.set_title(f"before step {r}" if r else "start: ACS alone", fontsize=9)
             above.tick_params(labelsize=7.5, labelleft=r == 0)
+            above.set_xlim(frequency[0] - 1, frequency[-1] + 1)
             above.set_xlabel("row (0 is DC)", fontsize=8)
             x_hat = arrays[f"{place}/reconstruction"][r].astype(np.float64)
             nmse, _ = _quality(x_hat, x)
