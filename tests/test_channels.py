@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from conftest import make_empirical, seeded
 from sensewise import predictions
-from sensewise.channels import BitFlip, Gaussian, Poisson
+from sensewise.channels import CELLS_PER_SIGMA, REACH, BitFlip, Gaussian, Poisson
 from sensewise.errors import ConfigError
 from sensewise.predictions import Categorical, Mixture
 
@@ -136,3 +136,61 @@ def test_two_readings_are_combined_as_bayes_has_it():
 def test_impossible_noise(make):
     with pytest.raises(ConfigError, match=r"must be|two levels"):
         make()
+
+
+@pytest.mark.parametrize("sigma", [0.05, 0.3])
+def test_gaussian_outcomes_are_cells_of_the_bell(sigma):
+    """A quarter of a standard deviation wide or less, over all that is ever read, with the mean and width of the bell."""
+    found = Gaussian(sigma).outcomes(3).double()
+    reach = REACH * sigma
+    edges = torch.linspace(-reach, 1 + reach, found.shape[1] + 1, dtype=torch.float64)
+    width = float(edges[1] - edges[0])
+    assert 0.99 / CELLS_PER_SIGMA < width / sigma <= 1 / CELLS_PER_SIGMA
+    middle = (edges[1:] + edges[:-1]) / 2
+    levels = torch.tensor([0.0, 0.5, 1.0], dtype=torch.float64)
+    torch.testing.assert_close(found.sum(1), torch.ones(3, dtype=torch.float64), atol=1e-6, rtol=0)
+    torch.testing.assert_close(found @ middle, levels, atol=1e-4, rtol=0)
+    spread = (found * (middle - levels[:, None]).square()).sum(1).sqrt()
+    torch.testing.assert_close(spread, torch.full_like(spread, sigma), atol=0, rtol=0.02)
+
+
+def test_gaussian_outcomes_of_little_noise_are_the_levels():
+    assert torch.equal(Gaussian(0.0019).outcomes(11), torch.eye(11))
+    assert Gaussian(0.0021).outcomes(11).shape[1] > 11
+
+
+@pytest.mark.parametrize("dose", [0.5, 7.0, 400.0])
+def test_poisson_outcomes_are_the_counts(dose):
+    found = Poisson(dose).outcomes(3).double()
+    count = torch.arange(found.shape[1], dtype=torch.float64)
+    rate = dose * torch.tensor([[0.0], [0.5], [1.0]], dtype=torch.float64)
+    exact = torch.exp(torch.xlogy(count, rate) - rate - torch.lgamma(count + 1))
+    torch.testing.assert_close(found, exact, atol=1e-6, rtol=1e-5)
+    assert exact[2].sum() > 1 - 1e-6  # hardly anything lies beyond
+    assert found.shape[1] < dose + 20 * dose**0.5 + 20
+
+
+def test_counts_of_darkness_and_of_grey():
+    read = Poisson(4.0).read(torch.tensor([0.0, -0.5, 0.5]).repeat_interleave(4000), seeded()).view(3, 4000)
+    assert (read[:2] == 0).all()
+    assert read[2].mean() == pytest.approx(0.5, abs=0.02)
+    assert set((read[2] * 4).tolist()) >= {0.0, 1.0, 2.0, 3.0}
+    noise = Poisson(4.0).noise(torch.tensor([0.0, 0.25, 0.5]))  # none is taken for certain
+    torch.testing.assert_close(noise, torch.tensor([0.25, 0.25, 0.5 / 2**0.5]))
+
+
+def test_flips_are_combined_by_their_odds():
+    readings = torch.tensor([[1.0, 0.0, 1.0, 0.0], [1.0, 0.0, 0.0, 1.0], [0.0, 1.0, 1.0, 0.0]])
+    value, noise = BitFlip(0.2).combine(readings, torch.ones(3, 4, dtype=torch.bool))
+    assert value.tolist() == [1.0, 0.0, 1.0, 0.0]
+    torch.testing.assert_close(noise, torch.full((4,), 0.2))  # two against one is one
+    value, noise = BitFlip(0.0).combine(readings[:1].double(), torch.tensor([[True, True, True, False]]))
+    assert value.dtype == torch.float64
+    assert value[:3].tolist() == [1.0, 0.0, 1.0]
+    assert value[3].isnan()
+    assert noise.tolist() == [0.0] * 4
+
+
+def test_a_reading_is_the_truth_and_the_noise_of_the_seed():
+    truth = torch.rand(50, generator=seeded(1))
+    torch.testing.assert_close(Gaussian(0.1).read(truth, seeded()), truth + 0.1 * torch.randn(50, generator=seeded()))

@@ -47,3 +47,26 @@ def test_corrupt_keeps_each_site_with_its_survival():
     kept = (y != MASK).flatten(1).float().mean(1)
     assert kept[0] == 1
     assert (kept - PROCESS.survival(t)).abs().max() < 0.02
+
+
+def test_the_generator_alone_decides_what_survives():
+    x, t = random_tokens((2, 1, 8, 8), 5), torch.tensor([500, 900])
+    first, again = (PROCESS.corrupt(x, t, seeded()) for _ in range(2))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, PROCESS.corrupt(x, t, seeded(1)))
+    assert (PROCESS.corrupt(x, torch.zeros(2, dtype=torch.int64), seeded()) == x).all()
+
+
+def test_monte_carlo_interpolates_between_knots():
+    """Straight lines between every fourth step, the last line to the end."""
+    process = AbsorbingProcess(12)
+    estimate = process.survival_monte_carlo([random_tokens((1, 1, 64, 64), 2)], seeded(), every=4)
+    assert estimate[0] == 1
+    assert estimate[12] < 0.01
+    for knot in (0, 4, 8):
+        torch.testing.assert_close(
+            estimate[knot : knot + 5].diff(), (estimate[knot + 4] - estimate[knot]).expand(4) / 4, atol=1e-9, rtol=0
+        )
+    slopes = estimate.diff()
+    assert (slopes[3] - slopes[4]).abs() > 1e-3
+    assert (slopes[7] - slopes[8]).abs() > 1e-3

@@ -111,3 +111,13 @@ def test_shapes(batch: int) -> None:
     gradient = disarm(logits, u, torch.ones(batch), torch.zeros(batch))
     assert gradient.shape == (batch, K)
     assert bool(gradient.isfinite().all())
+
+
+def test_straight_through_keeps_what_noise_lifts_above_zero() -> None:
+    logits = torch.tensor([[-2.0, 0.3, 0.3, -0.5]], dtype=torch.float64, requires_grad=True)
+    mask = straight_through(logits, torch.tensor([[2.5, -0.4, 0.1, -0.1]], dtype=torch.float64))
+    assert mask.dtype == torch.float64
+    assert mask.tolist() == [[1.0, 0.0, 1.0, 0.0]]
+    (gradient,) = torch.autograd.grad(mask.sum(), logits)
+    soft = torch.sigmoid(torch.tensor([[0.5, -0.1, 0.4, -0.6]], dtype=torch.float64))
+    torch.testing.assert_close(gradient, soft * (1 - soft))

@@ -74,3 +74,10 @@ def test_observed_pixels_is_a_mean_over_channels_too():
     sites = entropy(torch.full((1, 3, 1, 2, 2), 0.5).log())
     found = observed_pixels(sites, torch.tensor([[True, False]]))
     assert found.item() == pytest.approx(math.log(2))
+
+
+def test_the_mean_over_observed_pixels_is_that_of_each_image():
+    sites = torch.arange(1.0, 9.0).view(2, 1, 2, 2)
+    mask = torch.tensor([[True, False, False, True], [False, True, False, False]])
+    assert observed_pixels(sites, mask).tolist() == [2.5, 6.0]
+    assert observed_pixels(sites, torch.zeros_like(mask)).tolist() == [0.0, 0.0]

@@ -82,3 +82,12 @@ def test_scout_is_z_scored_and_needs_only_the_acs_block():
     torch.testing.assert_close(ks.scout(1e-6 * k, 6), s, atol=1e-4, rtol=1e-4)
     measured = ks.keep_rows(k, ks.acs_rows(16, 6).expand(4, -1))
     torch.testing.assert_close(ks.scout(measured, 6), s)
+
+
+@pytest.mark.parametrize(
+    ("rows", "chosen", "pairs"), [(8, (3, 5), 1), (8, (0, 4), 0), (8, (1, 7, 2, 6), 2), (7, (0, 6, 3), 1)]
+)
+def test_mirrored_pairs(rows, chosen, pairs):
+    mask = torch.zeros(2, rows, dtype=torch.bool)
+    mask[0, list(chosen)] = True
+    assert ks.mirrored_pairs(mask).tolist() == [pairs, 0]

@@ -190,7 +190,11 @@ def test_windows_pick_what_whole_maps_pick(seed, k, damping, sigma, ties):
 
 def test_windows_take_settings_per_image():
     scores = torch.rand(3, 2500, generator=seeded())
-    each = {"k": torch.tensor([3, 0, 9]), "damping": torch.tensor([0.5, 0.9, 0.0]), "sigma": torch.tensor([1.0, 2.0, 4.0])}
+    each = {
+        "k": torch.tensor([3, 0, 9]),
+        "damping": torch.tensor([0.5, 0.9, 0.0]),
+        "sigma": torch.tensor([1.0, 2.0, 4.0]),
+    }
     found = masks.spread_top_k(scores, shape=(50, 50), **each)
     assert torch.equal(found, masks._spread_whole(scores, shape=(50, 50), **each))
     assert found.sum(1).tolist() == [3, 0, 9]
@@ -200,3 +204,29 @@ def test_windows_never_pick_what_may_not_be_picked():
     scores = torch.full((1, 2500), -torch.inf)
     scores[0, :4] = 1.0
     assert masks.spread_top_k(scores, 10, (50, 50), 0.5, 1.0).nonzero()[:, 1].tolist() == [0, 1, 2, 3]
+
+
+def test_draws_repeat_digit_for_digit():
+    """The noise is added: an equal distribution with other digits would change every published number."""
+    logits = torch.linspace(-3, 3, 40).expand(3, -1)
+    noise = masks.logistic((3, 40), seeded())
+    assert torch.equal(masks.bernoulli(logits, seeded()), logits + noise > 0)
+    assert torch.equal(masks.sample_on_budget(logits, 10, seeded()), masks.top_k(logits + noise, 10))
+
+
+def test_variable_density_draws_without_replacement():
+    """Two of three places: the chance of the pair, by enumeration of both orders."""
+    sigma = 0.5
+    place = torch.linspace(-1, 1, 3)
+    weights = torch.exp(-place.square() / (2 * sigma**2))
+    found = masks.variable_density(40_000, (1, 3), 2, seeded(), sigma=sigma).float().mean(0)
+    p = weights / weights.sum()
+    left_out = [sum(p[a] * p[b] / (1 - p[a]) for a, b in ((i, j), (j, i))) for i, j in ((1, 2), (0, 2), (0, 1))]
+    torch.testing.assert_close(1 - found, torch.stack(left_out), atol=0.01, rtol=0)
+
+
+def test_logistic_noise_of_the_ends_is_finite():
+    found = masks.logistic_from(torch.tensor([0.0, 0.5, 1.0]))
+    assert found[1] == 0
+    assert found.isfinite().all()
+    assert (found.abs()[[0, 2]] > 15).all()

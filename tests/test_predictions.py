@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from conftest import random_tokens, seeded
 from sensewise import predictions
-from sensewise.predictions import Categorical, Mixture
+from sensewise.channels import Gaussian
+from sensewise.predictions import Categorical, Mixture, log_normal_mass
 from sensewise.tokens import MASK, pack
 
 SHAPE = (3, 2, 4, 5)
@@ -246,3 +247,60 @@ def test_a_mixture_has_gradients_everywhere():
     for part in parts:
         assert part.grad.isfinite().all()
         assert part.grad.abs().min() > 0
+
+
+@pytest.mark.parametrize("components", [1, 3])
+def test_what_was_read_without_noise_is_in_every_answer(components):
+    """Between two levels, and beyond the range: the nearest level, whatever the mixture thinks."""
+    prediction = mixture((1, 1, 1, 4), 5, components, scales=(-2.0, -1.5))
+    read = torch.tensor([0.30, 1.07, -0.07, torch.nan]).view(1, 1, 1, 4)
+    found = prediction.given(pack(read, torch.zeros_like(read)))
+    assert found.mode().flatten().tolist()[:3] == [2, 5, 1]
+    assert found.categorical().mode().flatten().tolist()[:3] == [2, 5, 1]
+    assert (found.sample(20, seeded()).flatten(1)[:, :3] == torch.tensor([2, 5, 1])).all()
+    tokens = torch.tensor([2, 5, 2, 2]).view(1, 1, 1, 4)
+    assert found.log_prob(tokens).flatten()[:3].tolist() == [0.0, 0.0, -torch.inf]
+    torch.testing.assert_close(found.mean().flatten()[:3], read.flatten()[:3])
+    for answer in (found.entropy(), found.variance(), found.expected_errors(), found.gain(Gaussian(0.1))):
+        assert answer.flatten()[:3].tolist() == [0.0] * 3
+        assert answer.flatten()[3] > 0
+    assert found.mode()[..., 3] == prediction.mode()[..., 3]
+
+
+@pytest.mark.parametrize(
+    ("low", "high"), [(-0.3, 0.9), (0.0, 1.0), (0.2, 3.0), (-9.0, -7.9), (-8.6, -8.4), (-9.4, -8.1)]
+)
+@pytest.mark.parametrize("mirrored", [False, True])
+def test_masses_of_a_normal_against_double_precision(low, high, mirrored):
+    ends = torch.tensor([low, high], dtype=torch.float64)
+    exact = (torch.special.ndtr(ends[1]) - torch.special.ndtr(ends[0])).log()
+    a, b = (-ends.flip(0) if mirrored else ends).float()
+    # beyond 8 widths the first term of the tail's series: 1 / 64 too much
+    torch.testing.assert_close(log_normal_mass(a, b).double(), exact, rtol=1e-4, atol=0.02 if high < -8 else 1e-5)
+
+
+@pytest.mark.parametrize("end", [-8.5, -12.0, -40.0])
+def test_masses_of_a_tail_to_infinity(end):
+    exact = torch.special.log_ndtr(torch.tensor(end, dtype=torch.float64))
+    for a, b in ((-torch.inf, end), (-end, torch.inf)):
+        found = log_normal_mass(torch.tensor(a), torch.tensor(b)).double()
+        torch.testing.assert_close(found, exact, rtol=0, atol=0.02)
+
+
+def test_gain_of_a_single_bell_is_its_closed_form():
+    """Half the log of one plus signal over noise, for sites that have nothing to do with each other."""
+    centres, widths = (
+        torch.tensor([0.2, 0.5, 0.7]).view(1, 1, 1, 1, 3),
+        torch.tensor([0.01, 0.05, 0.2]).view(1, 1, 1, 1, 3),
+    )
+    found = Mixture(torch.zeros_like(centres), centres, widths).gain(Gaussian(0.05)).flatten()
+    torch.testing.assert_close(found, 0.5 * torch.log1p((widths.flatten() / 0.05) ** 2), atol=2e-3, rtol=0)
+
+
+def test_samples_of_a_mixture_repeat_digit_for_digit():
+    one = torch.ones(1, 1, 1, 1, 6)
+    found = Mixture(0 * one, 0.5 * one, 0.2 * one, 256).sample(1, seeded()).flatten()
+    generator = seeded()
+    torch.empty(6).exponential_(generator=generator)  # of the components
+    exact = (0.5 + 0.2 * torch.randn(6, generator=generator)).clamp(0, 1)
+    assert found.tolist() == ((exact * 255).round().long() + 1).tolist()

@@ -3,7 +3,7 @@ import torch
 
 from conftest import random_tokens
 from sensewise.errors import DataError
-from sensewise.tokens import MASK, dequantize, observe, quantize, site_mask, summary
+from sensewise.tokens import MASK, dequantize, observe, pack, quantize, site_mask, summary, unpack
 
 
 @pytest.mark.parametrize("levels", [2, 3, 8, 256])
@@ -58,3 +58,12 @@ def test_summary_does_not_depend_on_batch_mates():
     dark, bright = torch.ones(1, 1, 16, 16, dtype=torch.int64), torch.full((1, 1, 16, 16), 2)
     assert torch.equal(summary(torch.cat([dark, bright]), 4)[:1], summary(dark, 4))
     torch.testing.assert_close(summary(bright, 4), torch.full((1, 1, 8, 8), 1 / 3))
+
+
+def test_readings_are_unpacked_as_they_were_packed():
+    values = torch.tensor([0.2, torch.nan, 0.9, 0.0, torch.nan, 1.0]).view(1, 3, 1, 2)
+    noise = torch.linspace(0.1, 0.6, 6).view(1, 3, 1, 2)
+    found, sigma, seen = unpack(pack(values, noise))
+    assert torch.equal(found, values.nan_to_num(0.0))
+    assert torch.equal(sigma, torch.where(seen, noise, 0.0))
+    assert torch.equal(seen, ~values.isnan())

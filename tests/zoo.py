@@ -26,6 +26,7 @@ from sensewise.priors.absorbing import AbsorbingPrior
 from sensewise.priors.mirrored import MirroredPrior
 from sensewise.reconstruct.prior import Mode, PosteriorMean
 from sensewise.reconstruct.unet import LoupeReconstructor, UNetReconstructor
+from sensewise.reconstruct.wavelet import CsWavelet
 from sensewise.reconstruct.zero_filled import ZeroFilled
 from sensewise.sensors.rows import BINS, RowProfile
 
@@ -157,6 +158,7 @@ PIXEL_RECONSTRUCTORS = {
 }
 ROW_RECONSTRUCTORS = {
     "zero-filled": lambda device: ZeroFilled(),
+    "cs-wavelet": lambda device: CsWavelet(iterations=3),
     "paper-unet": lambda device: UNetReconstructor(awake(fresh(PaperUNet, base=8, levels=2), std=0.05).to(device)),
     "complex-unet": lambda device: UNetReconstructor(complex_unet(device)),
 }

@@ -370,7 +370,7 @@ def ship(folder: Path, target: Path) -> None:
     if (folder / WEIGHTS).is_file():
         model, config = load(folder)
         save(target, {key: value for key, value in config.items() if key != "sha256"}, model, half=True)
-    for name in ("mask.npy", "mask.txt", "order.npy", "log.jsonl"):
+    for name in ("mask.npy", "mask.txt", "order.npy", "search.json", "log.jsonl"):
         if (folder / name).is_file():
             target.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(folder / name, target / name)

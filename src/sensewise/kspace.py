@@ -75,15 +75,15 @@ def acs_rows(rows: int, acs: int) -> Tensor:
     return (index >= first) & (index < first + acs)
 
 
-def mirrored_pairs(mask: Tensor) -> int:
-    """How many rows at frequency f > 0 are measured together with the one at -f, of a mask `(rows,)`.
+def mirrored_pairs(mask: Tensor) -> Tensor:
+    """How many rows at frequency f > 0 are measured together with the one at -f, `(..., rows)` to `(...)`.
 
     Where k-space is Hermitian, as that of real images, the second row of a pair tells nothing new.
     """
-    middle = mask.shape[0] // 2
-    above = mask[1:middle].flip(0) if mask.shape[0] % 2 == 0 else mask[:middle].flip(0)  # f = -1, -2, ...
-    below = mask[middle + 1 :]
-    return int((above & below).sum())
+    middle = mask.shape[-1] // 2
+    after = mask[..., middle + 1 :]  # f = 1, 2, ...
+    before = mask[..., middle - after.shape[-1] : middle].flip(-1)  # f = -1, -2, ...
+    return (after & before).sum(-1)
 
 
 def acs_block(values: Tensor, acs: int) -> Tensor:

@@ -142,7 +142,7 @@ def test_nifti_files_that_unpack_to_gigabytes(tmp_path):
     content = bytearray((tmp_path / "scan.nii").read_bytes())
     content[42:48] = np.array([4000, 4000, 4000], "<i2").tobytes()
     (tmp_path / "large.nii.gz").write_bytes(gzip.compress(bytes(content) + bytes(10_000_000)))
-    with pytest.raises(DataError, match="would unpack to|at most 50,000,000 are read"):
+    with pytest.raises(DataError, match="would unpack to"):
         prepare.read_magnitudes(tmp_path / "large.nii.gz")
     nibabel.save(image, tmp_path / "scan.nii")
     content = bytearray((tmp_path / "scan.nii").read_bytes())

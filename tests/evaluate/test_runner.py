@@ -1,12 +1,6 @@
 """Experiments under way: stopped, killed, sharded, measured elsewhere; the end is that of an undisturbed run."""
 
-import json
-import random
-import signal
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
 
@@ -19,32 +13,6 @@ from sensewise.evaluate.runner import merge_shards, plan, run_experiment
 from sensewise.evaluate.task import pixel_task
 from sensewise.policies.greedy import Greedy
 from sensewise.policies.simple import Random
-
-KILLS = [pytest.param(2, id="2 kills"), pytest.param(25, id="25 kills", marks=pytest.mark.slow)]
-SCRIPT = """
-import sys
-from pathlib import Path
-sys.path.insert(0, {tests!r})
-from conftest import make_absorbing
-from sensewise.data.mnist import bundled_mnist
-from sensewise.evaluate.experiment import Experiment
-from sensewise.evaluate.method import Method
-from sensewise.evaluate.results import Results
-from sensewise.evaluate.runner import run_experiment
-from sensewise.evaluate.task import pixel_task
-from sensewise.policies.greedy import Greedy
-from sensewise.policies.simple import Random
-from sensewise.policies.starts import RandomProbe
-
-prior = make_absorbing(shape=(1, 32, 32))
-task = pixel_task(bundled_mnist(16), prior, ("errors",))
-methods = [Method("random", Random()), Method("probe-greedy", Greedy(prior), 4, start=RandomProbe())]
-
-def run(setup):
-    return Results("tiny", setup.preset, "mnist", setup.evaluate(task, methods, (0.05, 0.1)))
-
-run_experiment(Experiment("tiny", run), "cpu", range({seeds}), Path({folder!r}))
-"""
 
 
 def visible(folder):
@@ -147,36 +115,6 @@ def test_seconds_of_earlier_sittings_count(experiment, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         run_experiment(Experiment("tiny", slow), "cpu", range(1), tmp_path)
     assert run_experiment(Experiment("tiny", slow), "cpu", range(2), tmp_path).seconds >= 0.2
-
-
-@pytest.mark.parametrize("kills", KILLS)
-def test_an_experiment_that_is_killed_ends_as_one_that_was_not(kills, tmp_path):
-    draw = random.Random(kills)
-
-    def command(name):
-        tests = str(Path(__file__).parents[1])
-        return [sys.executable, "-c", SCRIPT.format(tests=tests, seeds=4 * kills, folder=str(tmp_path / name))]
-
-    subprocess.run(command("whole"), check=True, capture_output=True)
-    watched, killed = tmp_path / "killed" / "tiny.partial.jsonl", 0
-    for _ in range(kills):
-        before = watched.stat().st_mtime_ns if watched.exists() else None
-        with subprocess.Popen(command("killed"), stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
-            deadline = time.monotonic() + 120
-            while process.poll() is None and time.monotonic() < deadline:
-                if watched.exists() and watched.stat().st_mtime_ns != before:
-                    time.sleep(draw.uniform(0, 0.2))
-                    break
-                time.sleep(0.002)
-            process.send_signal(signal.SIGKILL)
-            process.wait()
-            killed += process.returncode == -signal.SIGKILL
-    assert killed >= 1
-    finished = subprocess.run(command("killed"), capture_output=True, text=True, check=False)
-    assert finished.returncode == 0, finished.stdout + finished.stderr
-    whole, other = (json.loads((tmp_path / name / "tiny.json").read_text())["rows"] for name in ("whole", "killed"))
-    assert whole == other
-    assert visible(tmp_path / "killed") == ["tiny.json"]
 
 
 def test_experiments_are_found_by_name(tmp_path, monkeypatch):

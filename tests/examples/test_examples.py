@@ -14,6 +14,7 @@ ARGUMENTS = {
     "real_sensor.py": ([], "102 pixels read"),
     "own_data.py": (["--steps", "2", "--images", "40"], "report.html"),
     "kspace_mask.py": (["--draws", "4"], "32 of 128 rows"),
+    "fastmri_file.py": ([], "oversampling removed: 320 samples"),
     "gym_agents.py": (["--images", "2", "--budget", "0.005"], "fewer wrong pixels"),
 }
 SLOW = {"scan_loop.py": (["--steps", "1"], "32 of 128 lines in 2 sequences: NMSE 0.00")}
@@ -25,7 +26,7 @@ def test_example(name, tmp_path, capsys, monkeypatch):
     if name in NEEDS_WEIGHTS and not (ASSETS / "mnist" / "weights.safetensors").is_file():
         pytest.skip("the bundled weights are not in this checkout")
     arguments, expected = ARGUMENTS[name]
-    extra = ["--out", str(tmp_path)] if name in ("own_data.py", "kspace_mask.py") else []
+    extra = ["--out", str(tmp_path)] if name in ("own_data.py", "kspace_mask.py", "fastmri_file.py") else []
     monkeypatch.setattr(sys, "argv", [str(FOLDER / name), *arguments, *extra])
     runpy.run_path(str(FOLDER / name), run_name="__main__")
     assert expected in capsys.readouterr().out.replace("\n", " ")

@@ -91,7 +91,10 @@ def test_unknown_encoding_is_refused():
         UNet(1, 2, None, encoding="other")
 
 
-@pytest.mark.parametrize("make", [partial(UNet, widths=(8, 8), blocks=(1, 1), embedding=8, encoding="scalar"), PaperConv])
+SMALL = partial(UNet, widths=(8, 8), blocks=(1, 1), embedding=8, encoding="scalar")
+
+
+@pytest.mark.parametrize("make", [SMALL, PaperConv])
 def test_relaxed_scalars_are_tokens_at_both_ends_and_pass_black_on_the_way(make):
     network = fresh(make, 1, 2, None).eval()
     x = torch.randint(1, 3, (2, 1, 16, 16), generator=seeded())

@@ -11,6 +11,7 @@ from sensewise.errors import DataError
 from sensewise.evaluate.experiment import Setup
 from sensewise.evaluate.journal import Journal
 from sensewise.evaluate.recording import read_recording
+from sensewise.files import write_json
 from sensewise.kspace import acs_rows
 from sensewise.paper import demo, mri_masks, mri_models, mri_sequential
 from sensewise.paper.mri_models import MRIModels, derangement
@@ -25,7 +26,20 @@ acs = 4
 budgets = [0.25, 0.5]
 oracle_slices = 2
 """
+QUALITY = {"nmse", "psnr", "ssim"}
+JUDGES = {
+    **dict.fromkeys(("zero-filled", "cs-wavelet", "unet-a", "unet-b"), QUALITY),
+    "rows": {"mirrored-pairs", "different-masks"},
+    "row-prior": {"entropy"},
+}
 UNET = {"name": "complex-unet", "rows": ROWS, "widths": [8, 8], "blocks": [1, 1], "patch": 2, "embedding": 8}
+STORY = {
+    "start": "variable-density 3",
+    "redrawn_nmse": 0.05,
+    "start_nmse": 0.04,
+    "nmse": 0.03,
+    "swaps": [{"drop": 1, "add": 2, "before": 0.04, "after": 0.03}],
+}
 PRIOR = {"shape": [1, ROWS, 1], "num_states": 8, "num_labels": None, "network": "rows", "width": 8, "layers": 1}
 CONFIGS = {
     "unet-a": {"kind": "reconstructor", "model": {"network": UNET}},
@@ -61,6 +75,10 @@ def toy(tmp_path_factory):
             mask, place = _mask(round(budget * ROWS), seed), folder / "runs" / "toy" / "mri" / f"{name}-{budget:g}"
             hub.save_mask(place, mask)
             hub.save_array(place / "order.npy", mask.nonzero()[:, 0].numpy())
+            if name == "static-search":
+                write_json(place / "search.json", STORY)
+            if name == "loupe":
+                (place / "log.jsonl").write_text('{"step": 1, "from_start": 0.9}\n{"step": 2, "from_start": 0.5}\n')
     train, val = (Scenes("toy", split, random_kspace(5, ROWS, 32, seed)) for seed, split in enumerate(("train", "val")))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SENSEWISE_RUNS", str(folder / "runs"))
@@ -88,16 +106,39 @@ def sequential(toy):
 def test_every_mask_is_scored_on_budget_by_every_reconstructor(masks):
     rows = masks.rows
     assert masks.notes == []
-    assert {row.reconstructor for row in rows} == {"zero-filled", "cs-wavelet", "unet-a", "unet-b"}
-    assert {row.metric for row in rows} == {"nmse", "psnr", "ssim"}
+    by_judge = {name: {row.metric for row in rows if row.reconstructor == name} for name in JUDGES}
+    assert by_judge == JUDGES
     assert {row.method for row in rows} == {
         *("acs-random", "acs-equispaced", "acs-variable-density", "energy-oracle", "static-search", "relaxed-profile"),
         *("loupe", "learned-adaptive", "learned-static", "sequential-entropy", "sequential-energy", "sequential-value"),
+        "relaxed-profile-fast",
     }
+    rows = [row for row in rows if row.split is None]
     assert all(row.density == row.budget and row.images == 5 for row in rows)
     assert {row.method for row in rows if row.seeds == 2} == {
         *("acs-random", "acs-equispaced", "acs-variable-density", "learned-adaptive"),
     }
+
+
+def test_logs_say_how_masks_were_made(masks):
+    made = {(row.method, row.metric, row.budget): row.mean for row in masks.rows if row.split == "train"}
+    assert made == {
+        (method, metric, budget): value
+        for method, metric, value in (
+            ("static-search", "accepted-swaps", 1),
+            ("static-search", "start-share", 0.5),
+            ("loupe", "from-start", 0.5),
+        )
+        for budget in BUDGETS
+    }
+
+
+def test_one_entropy_step_makes_one_mask_for_all_slices(masks, sequential):
+    """Whether it does is measured for every method; a fixed mask is the case that is known."""
+    for rows in (masks.rows, sequential.rows):
+        different = {(row.method, row.steps): row.mean for row in rows if row.metric == "different-masks"}
+        assert different["static-search", 1] == 1
+    assert different["sequential-entropy", 1] >= 1
 
 
 def test_another_slices_scout_is_a_control_without_the_papers_value(masks):
@@ -158,9 +199,10 @@ def test_what_is_missing_is_left_out_with_a_note(toy, tmp_path, monkeypatch):
     assert {row.method for row in results.rows} == {
         *("acs-random", "acs-equispaced", "acs-variable-density", "energy-oracle"),
     }
-    assert len(results.notes) == 7
-    assert "static-search was left out" in results.notes[0]
-    assert f"sensewise train static-search --budget 0.25 --preset {toy}" in results.notes[0]
+    assert len(results.notes) == 9
+    assert "the coarse entropy of the masks was left out" in results.notes[0]
+    assert "static-search was left out" in results.notes[1]
+    assert f"sensewise train static-search --budget 0.25 --preset {toy}" in results.notes[1]
 
 
 def test_mri_experiments_shard(toy, masks):

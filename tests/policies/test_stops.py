@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from conftest import make_empirical, seeded
-from sensewise import predictions
+from sensewise import masks, predictions
 from sensewise.errors import ConfigError
 from sensewise.loop import acquire
 from sensewise.policies.choose import Spread, TopK
@@ -40,7 +40,9 @@ def test_scenes_end_when_they_are_good_enough_and_not_before(scenes, stop, choos
         last = int(taken.step[scene].max())
         alone = acquire(Greedy(prior), PixelSensor(x[scene : scene + 1]), 12, steps=12, choose=choose, stop=stop)
         assert int(alone.step.max()) == last
-        before = acquire(Greedy(prior), PixelSensor(x[scene : scene + 1]), 12, steps=12, choose=choose, keep_scores=True)
+        before = acquire(
+            Greedy(prior), PixelSensor(x[scene : scene + 1]), 12, steps=12, choose=choose, keep_scores=True
+        )
         assert torch.equal(before.mask_after(last), taken.mask[scene : scene + 1])
 
 
@@ -60,7 +62,9 @@ def test_scenes_end_at_different_times(scenes):
 
 def test_a_stop_that_is_never_met_ends_at_the_budget(scenes):
     prior, x = scenes
-    taken = acquire(Greedy(prior), PixelSensor(x), 3, steps=3, stop=ExpectedErrors(1e-9))  # 12 images: 3 bits are too few
+    taken = acquire(
+        Greedy(prior), PixelSensor(x), 3, steps=3, stop=ExpectedErrors(1e-9)
+    )  # 12 images: 3 bits are too few
     assert not taken.stopped.any()
     assert (taken.mask.sum(1) == 3).all()
 
@@ -119,3 +123,30 @@ def test_a_policy_without_a_prior_cannot_expect_anything(scenes):
 def test_impossible_bounds(make):
     with pytest.raises(ConfigError, match="must be"):
         make()
+
+
+class Curious(Greedy):
+    """Greedy, which notes what it is told about the state of affairs."""
+
+    def __init__(self, prior):
+        super().__init__(prior)
+        self.contexts = []
+
+    def look(self, observation, mask, context):
+        self.contexts.append(context)
+        return super().look(observation, mask, context)
+
+
+def test_policies_and_stops_are_told_the_step_and_the_budget(scenes):
+    prior, x = scenes
+    policy, asked = Curious(prior), []
+
+    class Never(ExpectedErrors):
+        def __call__(self, outlook, mask, context):
+            asked.append(context)
+            return super().__call__(outlook, mask, context)
+
+    taken = acquire(policy, PixelSensor(x), 7, steps=3, stop=Never(1e-9))
+    assert [(context.step, context.budget) for context in policy.contexts] == [(1, 7), (2, 7), (3, 7)]
+    assert asked == policy.contexts
+    assert [int((taken.step[0] == step).sum()) for step in (1, 2, 3)] == masks.step_sizes(7, 3)

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -100,7 +102,7 @@ def test_state_round_trip():
 
 @pytest.mark.parametrize(("power", "mean"), [(1.0, 1 / 2), (3.0, 1 / 4), (0.0, 0.63)])
 def test_random_masks_have_their_mean_survival(power, mean):
-    drawn = random_masks(4000, 64, power, seeded())
+    drawn, _ = random_masks(4000, 64, power, seeded())
     assert drawn.float().mean().item() == pytest.approx(mean, abs=0.02)
     assert drawn.float().mean(1).std() > 0.2
 
@@ -198,3 +200,20 @@ def test_validation_names_its_numbers(mnist, digits):
 def test_impossible_settings(wrong):
     with pytest.raises(ConfigError, match=next(iter(wrong))):
         Curriculum(**wrong)
+
+
+@pytest.mark.parametrize("observed_weight", [0.0, 0.01])
+def test_a_relative_loss_is_divided_by_what_the_prior_expects(tiny_digits, observed_weight, monkeypatch):
+    """By hand: the nats of each image over those that its observation leaves to expect, with a floor of 5."""
+    one_image = replace(tiny_digits, values=tiny_digits.values[:1].expand_as(tiny_digits.values))
+    one, shown = objective(one_image, Curriculum(relative=True, observed_weight=observed_weight)), []
+    predict = one.model.predict
+    monkeypatch.setattr(one.model, "predict", lambda y, label, t: shown.append((y, label, t)) or predict(y, label, t))
+    found = one.loss(one.model, 0, seeded()).detach()
+    y, label, t = shown[0]
+    with torch.no_grad():
+        prediction = predict(y, label, t)
+    log_probs = prediction.log_prob(one_image.values[: len(y)])
+    nats = -(log_probs * torch.where(y == MASK, 1.0, observed_weight)).flatten(1).sum(1)
+    expected = prediction.entropy().flatten(1).sum(1)
+    torch.testing.assert_close(found, 0.1 * (nats / (expected + 5.0)).mean())

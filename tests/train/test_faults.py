@@ -1,9 +1,7 @@
-"""Kill -9 at random moments: a run always goes on, nothing is ever torn, and the end is that of an undisturbed run."""
+"""A request to terminate, a full disk, a clock that is set back; `reliability/test_killed_runs.py` has the kills."""
 
 import json
-import random
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -13,46 +11,6 @@ import pytest
 from safetensors.numpy import load_file
 
 from tiny_runs import ENVIRONMENT, prepare_training, training
-
-KILLS = [pytest.param(2, id="2 kills"), pytest.param(25, id="25 kills", marks=pytest.mark.slow)]
-
-
-def disturb(command, watched, kills, draw):
-    """Run a command again and again, killing it soon after the watched file has changed; then to the end.
-
-    Returns how often it was really killed: it may end by itself before that.
-    """
-    killed = 0
-    for _ in range(kills):
-        before = watched.stat().st_mtime_ns if watched.exists() else None
-        with subprocess.Popen(command(), env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
-            deadline = time.monotonic() + 120
-            while process.poll() is None and time.monotonic() < deadline:
-                if watched.exists() and watched.stat().st_mtime_ns != before:
-                    time.sleep(draw.uniform(0, 0.2))
-                    break
-                time.sleep(0.002)
-            process.send_signal(signal.SIGKILL)
-            process.wait()
-            killed += process.returncode == -signal.SIGKILL
-    finished = subprocess.run(command(), env=ENVIRONMENT, capture_output=True, text=True, check=False)
-    assert finished.returncode == 0, finished.stdout + finished.stderr
-    return killed
-
-
-@pytest.mark.parametrize("kills", KILLS)
-def test_a_training_that_is_killed_ends_as_one_that_was_not(kills, tmp_path):
-    draw = random.Random(kills)
-    prepare_training(tmp_path, steps=40 * kills)
-    subprocess.run(training(tmp_path, "whole"), env=ENVIRONMENT, check=True, capture_output=True)
-    killed = disturb(lambda: training(tmp_path, "killed"), tmp_path / "killed" / "checkpoint.safetensors", kills, draw)
-    assert killed >= 1
-    whole, other = (load_file(tmp_path / name / "weights.safetensors") for name in ("whole", "killed"))
-    assert whole.keys() == other.keys()
-    assert all(np.array_equal(whole[name], other[name]) for name in whole)
-    logs = [(tmp_path / name / "log.jsonl").read_text().splitlines() for name in ("whole", "killed")]
-    first, second = ([{**json.loads(line), "seconds": 0} for line in log] for log in logs)
-    assert [line["step"] for line in first] == [line["step"] for line in second]
 
 
 def test_a_request_to_terminate_saves_and_stops_within_ten_seconds(tmp_path):

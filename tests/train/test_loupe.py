@@ -46,12 +46,29 @@ def small_loupe(budget: float = 0.25) -> Loupe:
 
 def test_objective_and_validation(images: Scenes) -> None:
     loupe = small_loupe()
-    objective = LoupeObjective(loupe, images, images, 4)
+    objective = LoupeObjective(loupe, images, images, settings(batch_size=4))
     loss = objective.loss(loupe, 0, step_generator(0, 0))
     loss.backward()
     assert 0 < loss.item() < 1
     values = objective.validate(loupe.eval())
-    assert set(values) == {"errors_topk", "errors_sampled", "undecided"}
+    assert set(values) == {"errors_topk", "errors_sampled", "undecided", "changed", "calm", "from_start"}
+    assert (values["changed"], values["calm"], values["from_start"]) == (0, 1, 1)
+    with torch.no_grad():
+        loupe.map.weight.neg_()  # the least probable pixels are now the most probable
+    values = objective.validate(loupe)
+    assert values["from_start"] == 0
+    assert values["calm"] == 0
+    assert values["changed"] == 1
+
+
+@pytest.mark.parametrize(("calm", "looks"), [(1.0, 2), (-1.0, 4)])
+def test_pixels_stop_when_their_mask_has_settled(images: Scenes, tmp_path: Path, calm: float, looks: int) -> None:
+    fit = FitSettings(steps=4, validate_every=1, clip=1.0)
+    chosen = settings(budgets=(0.2,), calm=calm, patience=2, fit=fit)
+    for resume in (False, True):
+        assert train(chosen, images, tmp_path, resume=resume)
+        log = (tmp_path / loupe_name("toy", 0.2) / "log.jsonl").read_text().splitlines()
+        assert len(log) == looks
 
 
 def settings(**changes: Any) -> LoupeSettings:

@@ -83,7 +83,7 @@ class Slice(Subject):
             "ssim": round(float(metrics.ssim(x_hat, x)), 6),
         }
         self._write_mask(folder, taken, method.name)
-        write_reconstruction(folder, x_hat[0], scan.full_mask(taken.mask[0]))
+        write_reconstruction(folder, x_hat[0], scan.full_mask(taken.mask[0]), scan.aspect)
         figure = acquisition(
             x[0].double().numpy(),
             x_hat[0].double().numpy(),
@@ -225,11 +225,12 @@ def load_mask(path: Path, scan: MRSlice) -> Tensor:
     return hub.load_mask(path, scan.rows)
 
 
-def write_reconstruction(folder: Path, image: Tensor, mask: Tensor) -> None:
+def write_reconstruction(folder: Path, image: Tensor, mask: Tensor, aspect: float) -> None:
     """Magnitudes `(H, W)` as `.npy`, as HDF5 with the names of fastMRI, and, with nibabel installed, as NIfTI.
 
     Args:
         mask: of the full matrix, as fastMRI's files have it; `(lines,)`.
+        aspect: the height of a pixel over its width.
     """
     values = image.float().numpy()
     hub.save_array(folder / "reconstruction.npy", values)
@@ -240,5 +241,5 @@ def write_reconstruction(folder: Path, image: Tensor, mask: Tensor) -> None:
         import nibabel
     except ImportError:
         return
-    picture = nibabel.Nifti1Image(values[:, :, None], np.eye(4))  # type: ignore[no-untyped-call]
+    picture = nibabel.Nifti1Image(values[:, :, None], np.diag([aspect, 1.0, 1.0, 1.0]))  # type: ignore[no-untyped-call]
     nibabel.save(picture, folder / "reconstruction.nii.gz")

@@ -51,6 +51,8 @@ class MRSlice:
         full: lines of the full matrix, of which the rows are the middle ones.
         origin: the scanner's number of the full matrix's first line; below 0 where a file holds lines before line 0.
         view: the share of the image's rows and columns that a reconstruction shows: scanners sample a wider field.
+        aspect: the height of a pixel over its width, if those of the full matrix are square: a crop of k-space may keep
+            another share of the lines than of the samples.
         done: what the reader did, in words.
     """
 
@@ -58,6 +60,7 @@ class MRSlice:
     full: int
     origin: int = 0
     view: tuple[float, float] = (1.0, 1.0)
+    aspect: float = 1.0
     done: str = ""
 
     @property
@@ -168,7 +171,8 @@ class Stored:
         done += "" if columns == samples else f", oversampling removed: {columns} samples"
         done += "" if size == (rows, columns) else f", the middle {size[0]} x {size[1]} of k-space"
         view = (1.0 if self.shown is None else min(1.0, self.shown / lines), 1.0)
-        return MRSlice(cropped[None], lines, self.origin, view, done)
+        aspect = (rows / size[0]) / (columns / size[1])
+        return MRSlice(cropped[None], full=lines, origin=self.origin, view=view, aspect=aspect, done=done)
 
     def _described(self, number: int) -> str:
         coils = f", {self.kspace.shape[1]} coils" if len(self.kspace.shape) == 4 else ""

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from sensewise import metrics
 from sensewise.errors import ConfigError
-from sensewise.kspace import magnitude
+from sensewise.kspace import acs_rows, magnitude, mirrored_pairs
 from sensewise.predictions import Prediction
 from sensewise.priors.base import Prior
 from sensewise.reconstruct.base import Reconstructor
@@ -180,7 +180,8 @@ class PriorJudge(TokenJudge):
     def _with_raw(self, y: Tensor, label: Tensor | None) -> Tensor:
         """Mode, entropy, mean and raw entropy from the same pass, `(B, 4, C, H, W)`."""
         rows = []
-        for part, known in zip(y.split(CHUNK), self.prior.check(y, label).split(CHUNK), strict=True):
+        labels = self.prior.check(y, label)
+        for part, known in zip(torch.split(y, CHUNK), torch.split(labels, CHUNK), strict=True):
             raw = self.prior.predict(part, known, None)
             rows.append(torch.cat([_everything(raw.given(part)), raw.entropy().unsqueeze(1)], dim=1))
         return torch.cat(rows)
@@ -233,3 +234,24 @@ class MagnitudeJudge(Judge):
     def __call__(self, observation: Tensor, mask: Tensor, side: Side, truth: Tensor) -> dict[str, Tensor]:
         x_hat, x = self.reconstruct(observation, mask, side), magnitude(truth)
         return {name: SLICE_METRICS[name](x_hat, x) for name in self.metrics}
+
+
+class RowsJudge(Judge):
+    """What the rows of a mask say by themselves: mirrored pairs beside the ACS block, and how many masks there are.
+
+    Args:
+        acs: rows of the ACS block.
+    """
+
+    metrics = ("mirrored-pairs", "different-masks")
+
+    def __init__(self, acs: int) -> None:
+        self.acs = acs
+
+    def __call__(self, observation: Tensor, mask: Tensor, side: Side, truth: Tensor) -> dict[str, Tensor]:
+        free = ~acs_rows(mask.shape[1], self.acs).to(mask.device)
+        different = len({tuple(rows) for rows in mask.tolist()})
+        return {
+            "mirrored-pairs": mirrored_pairs(mask & free).float(),
+            "different-masks": torch.full((len(mask),), float(different)),
+        }

@@ -52,9 +52,7 @@ class Results:
     commit: str = ""
     machine: Mapping[str, Any] = field(default_factory=dict)
 
-    def adding(
-        self, *, notes: Sequence[str] = (), arrays: Arrays | None = None, rows: Sequence[Row] = ()
-    ) -> Self:
+    def adding(self, *, notes: Sequence[str] = (), arrays: Arrays | None = None, rows: Sequence[Row] = ()) -> Self:
         """The same results with further notes, arrays and rows."""
         more = {**self.arrays, **(arrays or {})}
         return replace(self, notes=[*self.notes, *notes], arrays=more, rows=[*self.rows, *rows])

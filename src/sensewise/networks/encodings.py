@@ -78,7 +78,7 @@ class Ordinal(Encoding):
 
 
 class Scalar(OneHot):
-    """One number a channel, as the paper's convolutional network sees a token: 0 (hidden), 1, ..., N, scaled to [-1, 1].
+    """One number a channel, as the paper's convolutional network sees a token: 0 (hidden), 1..N, scaled to [-1, 1].
 
     Hidden lies at one end of the scale, so a relaxed white pixel passes "black" on its way from hidden to white.
     """

@@ -241,7 +241,7 @@ def section(results: Results) -> Section:
             continue
         gains = metrics.compared(psnr, metrics.pick(psnr, method="random"))
         tables.append(table(psnr, f"CIFAR-10, PSNR in dB, prior trained on {words}", "psnr", corner="method"))
-        if stage == "on-policy":
+        if not any(picture.name.startswith("baselines-cifar10") for picture in figures):
             caption = "CIFAR-10, PSNR above random masks in dB, the same prior"
             tables.append(table(gains, caption, "psnr-gain", corner="method"))
             figures += [

@@ -4,28 +4,37 @@ All gradients are on the designer's weights, for the same images and budgets, of
 loss. The exact one flips every pixel of a few sampled masks. `ceiling` is the cosine of one half of those masks with
 the other: no estimator can be expected to agree better than the reference does with itself. The paper gives ranges,
 0.94 to 0.99 for DisARM and -0.97 to -0.73 for straight-through.
+
+A straight-through gradient depends on how the network sees a mask between 0 and 1. Ours sees indicators of the states;
+the paper's sees one number per token, on which a relaxed white pixel passes "black". So the same is measured with a
+small prior that sees numbers (column `prior`: scalar) and, where it has been trained, with the paper's network
+(paper-conv); and designers are trained by straight-through against the scalar prior at the paper's learning rates.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import product
 from typing import get_args
 
 import torch
-from torch import Generator, Tensor
+from torch import Generator, Tensor, nn
 
 from sensewise import masks, presets
 from sensewise.data.scenes import Scenes
-from sensewise.errors import ConfigError
+from sensewise.errors import CheckpointError, ConfigError
 from sensewise.estimators import exact_gradient, straight_through
 from sensewise.evaluate.experiment import Experiment, Setup
 from sensewise.evaluate.journal import Value, digest_of
+from sensewise.evaluate.method import Method
 from sensewise.evaluate.results import Results
 from sensewise.evaluate.rows import Row, summarise
+from sensewise.evaluate.task import pixel_task
 from sensewise.files import identity
 from sensewise.networks.decoders import Decoder, MaskDesigner
-from sensewise.paper import models, scenes
+from sensewise.paper import mnist_one_shot, models, scenes
+from sensewise.policies.one_shot import OneShot
+from sensewise.policies.simple import Random
 from sensewise.priors.absorbing import AbsorbingPrior
 from sensewise.report import metrics
 from sensewise.report.figures import one_shot
@@ -45,6 +54,8 @@ from sensewise.train.designer import (
 PAPER_RANGES = {"disarm": (0.94, 0.99), "straight-through": (-0.97, -0.73)}
 """The cosines of Section 5, before and after training."""
 SURROGATES: tuple[Surrogate, ...] = ("all", "all-raw")
+SCALAR_PRIORS = {"scalar": 1, "paper-conv": 8}  # and by how much fewer images are measured: it is that much slower
+LEARNING_RATES = ("3e-4", "1e-4", "3e-5")  # of the paper's straight-through trainings
 
 
 @dataclass(frozen=True)
@@ -167,8 +178,8 @@ def cosines(gradients: Gradients, seeds: Sequence[int]) -> Value:
     return values
 
 
-def rows_of(values: Value, images: int, generator: str, surrogate: str) -> list[Row]:
-    """Rows of one designer and one surrogate, mean and spread over seeds."""
+def rows_of(values: Value, images: int, generator: str, surrogate: str, prior: str | None = None) -> list[Row]:
+    """Rows of one designer and one surrogate, mean and spread over seeds; `prior` where it is not the shipped one."""
     lines: dict[tuple[str, str, int], list[float]] = {}
     for name, value in values.items():
         if name not in ("density", "budget"):
@@ -193,6 +204,7 @@ def rows_of(values: Value, images: int, generator: str, surrogate: str) -> list[
                 samples=samples,
                 generator=generator,
                 surrogate=surrogate,
+                prior=prior,
             )
         )
     return rows
@@ -204,6 +216,7 @@ def measure(
     designers: dict[str, MaskDesigner],
     images: Scenes,
     settings: GradientSettings,
+    name_of_prior: str | None = None,
 ) -> list[Row]:
     """Rows of every designer and both surrogates; each pair of them is one measurement of the journal."""
     pairs = list(product(designers, SURROGATES))
@@ -213,7 +226,7 @@ def measure(
         used = [asdict(settings), list(setup.seeds), *map(identity, (prior, designer, images.values))]
         make = partial(_cosines, prior, designer, images, surrogate, settings, setup.seeds)
         values = setup.journal.recall(f"{name}, {surrogate} {digest_of(used)}", make)
-        rows += [] if values is None else rows_of(values, len(images), name, surrogate)
+        rows += [] if values is None else rows_of(values, len(images), name, surrogate, name_of_prior)
     return rows
 
 
@@ -238,12 +251,51 @@ def run(setup: Setup) -> Results:
         torch.manual_seed(0)
         fresh = {name: MaskDesigner(prior.shape, prior.num_labels, name) for name in get_args(Decoder)}
     designers = {"untrained, paper's decoder": fresh["paper"], "untrained": fresh["full"], "trained": trained}
-    weights = models.fingerprints(prior=prior, generator=trained)
+    used: dict[str, nn.Module] = {"prior": prior, "generator": trained}
+    notes: list[str] = []
     rows = measure(setup, prior, designers, scenes.digits(settings.images), settings)
-    return Results("gradient-estimators", setup.preset, "mnist", rows, weights)
+    for name, share in SCALAR_PRIORS.items():
+        try:
+            other = models.scalar_prior(setup.preset, name)
+        except CheckpointError as error:
+            notes.append(f"The prior {name} was left out: {error}")
+            continue
+        used[name] = other
+        fewer = replace(settings, images=max(1, settings.images // share))
+        rows += measure(setup, other, designers, scenes.digits(fewer.images), fewer, name)
+        if name == "scalar":
+            found = _trained_by_straight_through(setup.preset, other, notes)
+            used |= found
+            rows += trained_rows(setup, other, found, scenes.digits())
+    return Results("gradient-estimators", setup.preset, "mnist", rows, models.fingerprints(**used), notes)
+
+
+def _trained_by_straight_through(preset: str, prior: AbsorbingPrior, notes: list[str]) -> dict[str, MaskDesigner]:
+    """The designers that there are, by method; a note says which are left out."""
+    found = {}
+    for rate in LEARNING_RATES:
+        try:
+            found[f"one-shot-{rate}"] = models.designer(preset, "mnist", prior, f"straight-through-{rate}")
+        except CheckpointError as error:
+            notes.append(f"Straight-through at a learning rate of {rate} was left out: {error}")
+    return found
+
+
+def trained_rows(
+    setup: Setup, prior: AbsorbingPrior, designers: Mapping[str, MaskDesigner], images: Scenes
+) -> list[Row]:
+    """The objective that straight-through reached against the scalar prior, and that of random masks."""
+    methods = [Method("random", Random()), *(Method(name, OneShot(made)) for name, made in designers.items())]
+    task = pixel_task(images, prior, ("entropy-raw", "errors"), prior="scalar")
+    return setup.evaluate(task, methods, mnist_one_shot.BUDGETS) if designers else []
 
 
 PART_NAMES = {"entropy": "of the entropy alone", "loss": "of the whole loss"}
+PRIOR_NAMES = {
+    None: "",
+    "scalar": ", prior that sees tokens as numbers",
+    "paper-conv": ", the paper's network",
+}
 
 
 def _designer(row: Row) -> str:
@@ -253,11 +305,14 @@ def _designer(row: Row) -> str:
 def section(results: Results) -> Section:
     """The cosines of Section 5 and Appendix A."""
     tables = []
-    for surrogate in dict.fromkeys(row.surrogate for row in results.rows):
-        for part, words in PART_NAMES.items():
-            rows = metrics.pick(results.rows, surrogate=surrogate, part=part)
-            caption = f"Cosine with the exact gradient {words}, surrogate “{surrogate}”"
+    every = metrics.pick(results.rows, metric="cosine")
+    for prior, surrogate, part in product(PRIOR_NAMES, dict.fromkeys(row.surrogate for row in every), PART_NAMES):
+        if rows := metrics.pick(every, surrogate=surrogate, part=part, prior=prior):
+            caption = f"Cosine with the exact gradient {PART_NAMES[part]}, surrogate “{surrogate}”{PRIOR_NAMES[prior]}"
             tables.append(table(rows, caption, "cosine", line=one_shot.estimator_name, column=_designer))
+    if objective := metrics.pick(results.rows, metric="entropy-raw"):
+        caption = "Raw entropy that straight-through reached against the prior that sees numbers, by learning rate"
+        tables.append(table(objective, caption, "entropy-raw"))
     paragraphs = [
         "All gradients are with respect to the generator's weights. The exact one flips every pixel of sampled masks, "
         "one at a time; “exact, one half against the other” says how well that reference is known. The number after an "
@@ -266,7 +321,7 @@ def section(results: Results) -> Section:
         "the paper's form.",
         *results.notes,
     ]
-    drawn = one_shot.cosines(metrics.pick(results.rows, part="entropy"), PAPER_RANGES)
+    drawn = one_shot.cosines(metrics.pick(every, part="entropy", prior=None), PAPER_RANGES)
     caption = "Agreement with the exact gradient of the entropy; behind the bars, the ranges that the paper gives."
     figures = [Picture("gradient-cosines.png", drawn, caption)]
     return Section("Gradient estimators", paragraphs, tables, figures, results)

@@ -13,7 +13,6 @@ import torch
 
 from sensewise import information
 from sensewise.data.scenes import Scenes
-from sensewise.diffusion import AbsorbingProcess
 from sensewise.diffusion import AbsorbingProcess, crossing
 from sensewise.errors import CheckpointError
 from sensewise.estimators import antithetic_pair

@@ -9,16 +9,16 @@ from pathlib import Path
 
 from torch import nn
 
-from sensewise import hub
-from sensewise.errors import CheckpointError
+from sensewise import hub, presets
+from sensewise.errors import CheckpointError, ConfigError
 from sensewise.files import fingerprint
 from sensewise.networks.decoders import MaskDesigner
 from sensewise.networks.loupe import Loupe
 from sensewise.priors.absorbing import AbsorbingPrior
 from sensewise.priors.base import Prior
 
-STAGES = {"random-masks": "-random-masks", "on-policy": ""}
-"""Stages of a prior, in the order of training, and how the names of their models end."""
+STAGES = ("random-masks", "on-policy")
+"""Stages of a prior that are compared, in the order of training; a preset may end with the first one."""
 
 
 def folder(preset: str, name: str, command: str, file: str = hub.CONFIG) -> Path:
@@ -36,16 +36,32 @@ def folder(preset: str, name: str, command: str, file: str = hub.CONFIG) -> Path
     raise CheckpointError(f"{own / file} does not exist: make it with `sensewise {command} --preset {preset}`")
 
 
-def prior(preset: str, dataset: str, stage: str = "on-policy") -> AbsorbingPrior:
-    """One stage of the prior of a data set."""
-    name = f"{dataset}{STAGES[stage]}"
+def stages(preset: str, dataset: str) -> list[str]:
+    """The stages of `STAGES` that a preset trains."""
+    known = [stage for stage in STAGES if presets.has(preset, f"prior.{dataset}.{stage}")]
+    if not known:
+        raise ConfigError(f"preset {preset!r} has no section [prior.{dataset}.{STAGES[0]}]")
+    return known
+
+
+def prior(preset: str, dataset: str, stage: str | None = None) -> AbsorbingPrior:
+    """One stage of the prior of a data set; the last one, whose run has the name of the data set, by default."""
+    last = stages(preset, dataset)[-1]
+    stage = stage or last
+    name = dataset if stage == last else f"{dataset}-{stage}"
     command = f"train prior --dataset {dataset} --stage {stage} --out {hub.run_folder(preset, name)}"
     return hub.load_absorbing(folder(preset, name, command))
 
 
 def priors(preset: str, dataset: str) -> dict[str, AbsorbingPrior]:
-    """Every stage of the prior of a data set."""
-    return {stage: prior(preset, dataset, stage) for stage in STAGES}
+    """Every stage of the prior of a data set, the last one last."""
+    return {stage: prior(preset, dataset, stage) for stage in stages(preset, dataset)}
+
+
+def scalar_prior(preset: str, stage: str) -> AbsorbingPrior:
+    """A prior over digits that sees tokens as numbers: "scalar" (small) or "paper-conv" (the paper's network)."""
+    name = f"mnist-{stage}"
+    return hub.load_absorbing(folder(preset, name, f"train prior --dataset mnist --stage {stage}"))
 
 
 def designer_folder(preset: str, dataset: str, variant: str = "disarm") -> Path:
@@ -60,7 +76,7 @@ def designer(preset: str, dataset: str, judge: Prior, variant: str = "disarm") -
 
 
 PHOTOGRAPH_DESIGNERS = {"one-shot": "paper", "one-shot-variance": "disarm", "one-shot-entropy": "entropy"}
-"""Designers for photographs by method: the paper's, and our extensions, which see the label and decide pixel by pixel."""
+"""Designers for photographs by method: the paper's, and our extensions, which see labels and decide on each pixel."""
 
 
 def photograph_designers(
@@ -69,8 +85,11 @@ def photograph_designers(
     """The designers for CIFAR-10 that there are; a note says which are left out, and with none it is refused."""
     found, problems = {}, []
     for name in names:
+        variant = PHOTOGRAPH_DESIGNERS[name]
+        if not presets.has(preset, f"generator.cifar10.{variant}"):
+            continue  # the preset `paper` has no extensions of ours
         try:
-            found[name] = designer(preset, "cifar10", judge, PHOTOGRAPH_DESIGNERS[name])
+            found[name] = designer(preset, "cifar10", judge, variant)
         except CheckpointError as error:
             problems.append(error)
             notes.append(f"The method {name} was left out on CIFAR-10: {error}")

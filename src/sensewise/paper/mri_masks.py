@@ -69,7 +69,8 @@ def run(setup: Setup) -> Results:
     train, val = models.scenes()
     masks = models.energy_oracle(train.values) | models.static()
     learned = models.one_shot() + models.by_profile((16,)) + models.planned((1,))[:1]
-    return measure(setup, "mri-masks", models, row_task(val, judges, models.mri.acs), masks, learned, PAPER)
+    results = measure(setup, "mri-masks", models, row_task(val, judges, models.mri.acs), masks, learned, PAPER)
+    return results.adding(rows=models.how_masks_were_made(masks, train))
 
 
 def measure(
@@ -145,6 +146,11 @@ DRAWN = (
 )
 """Lines of Figures mri-judge and mri-zf."""
 BANDS = "Bands: two standard deviations over seeds. Methods far below the others are cut, with a note."
+MADE = {
+    "accepted-swaps": "Swaps that the static search accepted",
+    "start-share": "Share of the static search's gain on redrawn variable density that its start has (U-Net A)",
+    "from-start": "LOUPE's rows beside the ACS block that were in its random first mask",
+}
 QUALITY = ("nmse", "psnr", "ssim", "nmse-gain", "psnr-gain", "ssim-gain")
 
 
@@ -188,6 +194,29 @@ def section(results: Results) -> Section:
             "NMSE under U-Net A, which masks are optimised against",
             "nmse",
             corner="method",
+        ),
+        table(
+            metrics.pick(rows, reconstructor="row-prior"),
+            "Entropy that the coarse prior has left, nats per row: beside NMSE, what the surrogate is worth",
+            "entropy",
+            corner="method",
+        ),
+        table(
+            metrics.pick(rows, reconstructor="rows"),
+            "Mirrored pairs of rows beside the ACS block",
+            "mirrored-pairs",
+            corner="method",
+        ),
+        table(
+            metrics.pick(rows, reconstructor="rows"),
+            "Different masks among the slices: 1 is a static mask",
+            "different-masks",
+            corner="method",
+        ),
+        *(
+            table(metrics.pick(rows, split="train", metric=metric), title, metric, corner="method")
+            for metric, title in MADE.items()
+            if metrics.pick(rows, split="train", metric=metric)
         ),
     ]
     figures = [

@@ -11,8 +11,9 @@ from sensewise import hub
 from sensewise.data.fastmri import load_splits
 from sensewise.data.scenes import Scenes
 from sensewise.errors import CheckpointError
-from sensewise.evaluate.judges import Judge, MagnitudeJudge
+from sensewise.evaluate.judges import Judge, MagnitudeJudge, PriorJudge, RowsJudge
 from sensewise.evaluate.method import Method
+from sensewise.evaluate.rows import Row
 from sensewise.files import fingerprint
 from sensewise.paper import models
 from sensewise.policies.base import Context, Policy
@@ -24,14 +25,23 @@ from sensewise.policies.starts import FixedStart, count_rows
 from sensewise.policies.value import ValuePolicy, static_cores
 from sensewise.predictions import entropy
 from sensewise.presets.mri import MRISettings, load_settings
+from sensewise.priors.base import Prior
 from sensewise.reconstruct.unet import UNetReconstructor
 from sensewise.reconstruct.wavelet import CsWavelet
 from sensewise.reconstruct.zero_filled import ZeroFilled
+from sensewise.sensors.rows import RowProfile
+from sensewise.train.fit import last_look
+from sensewise.train.search import read_story
 from sensewise.train.value import load_orders
 
 VALUE_FORMS = ("rollout", "gain", "gradient")
 OTHER = 50  # slices away, for a control: neighbours may come from one patient
-MAKERS = {"static-search": "train static-search", "relaxed-profile": "train row-profile", "loupe": "train loupe-rows"}
+MAKERS = {
+    "static-search": "train static-search",
+    "relaxed-profile": "train row-profile",
+    "relaxed-profile-fast": "train row-profile --variant fast",
+    "loupe": "train loupe-rows",
+}
 """Static masks, and the commands that make them."""
 Masks = dict[str, dict[float, Tensor]]
 """Static masks `(rows,)` by method and budget."""
@@ -104,12 +114,24 @@ class MRIModels:
         """U-Net "unet-a" or "unet-b"; there is no experiment without them."""
         return self._load(name, f"train reconstructor {name[-1]}", "reconstructor")
 
+    def _row_prior(self) -> tuple[Prior, RowProfile]:
+        """The coarse prior and how it looks at rows."""
+        prior, profile = hub.load_row_prior(self._folder("row-prior", "train row-prior"))
+        self.weights["row-prior"] = fingerprint(prior)
+        return prior, profile
+
     def judges(self) -> dict[str, Judge]:
-        """Every reconstructor by its name in results."""
+        """Every reconstructor by its name in results, then who looks at the rows alone."""
         networks = {name: self.reconstructor(name) for name in ("unet-a", "unet-b")}
         drawn = {name: MagnitudeJudge(UNetReconstructor(network)) for name, network in networks.items()}
         untrained = {"zero-filled": MagnitudeJudge(ZeroFilled()), "cs-wavelet": MagnitudeJudge(CsWavelet())}
-        return {**untrained, **drawn}
+        by_rows: dict[str, Judge] = {"rows": RowsJudge(self.mri.acs)}
+        try:
+            prior, profile = self._row_prior()
+            by_rows["row-prior"] = PriorJudge(prior, ("entropy",), profile)
+        except CheckpointError as error:
+            self._leave_out("the coarse entropy of the masks", error)
+        return {**untrained, **drawn, **by_rows}
 
     def energy_oracle(self, train: Tensor) -> Masks:
         """The rows of highest energy in the training split."""
@@ -127,10 +149,45 @@ class MRIModels:
                 self._leave_out(method, error)
         return found
 
-    def _mask(self, method: str, budget: float) -> Tensor:
+    def _mask_folder(self, method: str, budget: float) -> Path:
         command = f"{MAKERS[method]} --budget {budget:g}"
-        folder = self._folder(f"{method}-{budget:g}", command, "mask.npy")
-        return hub.load_mask(folder / "mask.npy", self.mri.rows)
+        return self._folder(f"{method}-{budget:g}", command, "mask.npy")
+
+    def _mask(self, method: str, budget: float) -> Tensor:
+        return hub.load_mask(self._mask_folder(method, budget) / "mask.npy", self.mri.rows)
+
+    def how_masks_were_made(self, masks: Masks, train: Scenes) -> list[Row]:
+        """What the logs say: swaps and the start's share of a search, and how much of LOUPE's first mask is left."""
+        rows: list[Row] = []
+        for method, by_budget in masks.items():
+            for budget, mask in by_budget.items():
+                for metric, value in self._from_log(method, budget).items():
+                    rows.append(
+                        Row(
+                            dataset=train.name,
+                            method=method,
+                            steps=1,
+                            budget=budget,
+                            density=int(mask.sum()) / len(mask),
+                            metric=metric,
+                            mean=round(value, 6),
+                            sd=0.0,
+                            images=len(train),
+                            seeds=1,
+                            split="train",
+                        )
+                    )
+        return rows
+
+    def _from_log(self, method: str, budget: float) -> dict[str, float]:
+        """Metrics of how one mask was made; none where that was not kept."""
+        if method == "static-search":
+            story = read_story(self._mask_folder(method, budget))
+            return {} if story is None else {"accepted-swaps": len(story.swaps), "start-share": story.start_share}
+        if method == "loupe":
+            look = last_look(self._mask_folder(method, budget))
+            return {"from-start": look["from_start"]} if "from_start" in look else {}
+        return {}
 
     def one_shot(self) -> list[Method]:
         """The learned policy, adaptive, with another slice's scout, and static."""
@@ -151,11 +208,10 @@ class MRIModels:
     def by_profile(self, steps: Sequence[int] = (1, 4, 16)) -> list[Method]:
         """Sequential rows by the coarse prior's entropy and, as a control, its expected energy."""
         try:
-            prior, profile = hub.load_row_prior(self._folder("row-prior", "train row-prior"))
+            prior, profile = self._row_prior()
         except CheckpointError as error:
             self._leave_out("sequential-entropy", error)
             return []
-        self.weights["row-prior"] = fingerprint(prior)
         scores = {"entropy": entropy, "energy": profile.expected_energy}
         policies = {name: Greedy(prior, score, view=profile) for name, score in scores.items()}
         return [Method(f"sequential-{name}", policy, r) for name, policy in policies.items() for r in steps]

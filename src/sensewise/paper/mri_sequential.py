@@ -122,10 +122,11 @@ def section(results: Results) -> Section:
         method = place.partition("/")[2]
         name = "mri-sequential.png" if method == "sequential-entropy" else f"mri-{method}.png"
         caption = (
-            f"{info(method).label} on one slice at s = 0.25, from the ACS block alone: score of each row before a step "
+            f"{info(method).label} on one slice at s = 0.25, from its start on: score of each row before a step "
             "(blue: measured), reconstruction after it."
         )
-        drawn = step_by_step(results.arrays, place, method, SCORES.get(method, "score of a row"))
+        start = "its static core" if method == "sequential-value" else "ACS alone"
+        drawn = step_by_step(results.arrays, place, method, SCORES.get(method, "score of a row"), start)
         figures.append(Picture(name, drawn, caption, SHEET_DPI))
     paragraphs = [
         describe_data(results),

@@ -35,6 +35,19 @@ def load(preset: str | Path, section: str, into: type[T]) -> T:
         into: the dataclass whose defaults the section overrides.
     """
     path = find(preset)
+    table = _table(path, section)
+    if table is None:
+        raise ConfigError(f"preset {path.stem!r} has no section [{section}]")
+    return build(into, table, f"{path.name} [{section}]")
+
+
+def has(preset: str | Path, section: str) -> bool:
+    """Whether a preset has a section."""
+    return _table(find(preset), section) is not None
+
+
+def _table(path: Path, section: str) -> Any:
+    """What stands in a section of a file; None if there is no such section."""
     try:
         text = path.read_text(encoding="utf-8")
         if len(text) > MAX_TEXT or max(map(len, text.splitlines()), default=0) > MAX_LINE:
@@ -43,15 +56,15 @@ def load(preset: str | Path, section: str, into: type[T]) -> T:
                 f"and {MAX_LINE:,} in a line are read"
             )
         table: Any = tomllib.loads(text)
-        for part in section.split("."):
-            if not isinstance(table, dict) or part not in table:
-                raise ConfigError(f"preset {path.stem!r} has no section [{section}]")
-            table = table[part]
-        return build(into, table, f"{path.name} [{section}]")
     except ConfigError:
         raise
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"{path.name} is not valid TOML: {error}") from error
+    for part in section.split("."):
+        if not isinstance(table, dict) or part not in table:
+            return None
+        table = table[part]
+    return table
 
 
 def build(into: type[T], table: Any, where: str) -> T:

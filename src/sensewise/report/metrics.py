@@ -69,6 +69,11 @@ METRICS = {
     "coverage": MetricInfo("coverage", "coverage", None),
     "travel": MetricInfo("travel", "length of the path", "low"),
     "seconds": MetricInfo("seconds", "seconds", "low"),
+    "mirrored-pairs": MetricInfo("mirrored pairs", "mirrored pairs of rows", None, decimals=1),
+    "different-masks": MetricInfo("different masks", "different masks", None, decimals=1),
+    "accepted-swaps": MetricInfo("accepted swaps", "accepted swaps", None, decimals=0),
+    "start-share": MetricInfo("start's share (%)", "share of the gain (%)", None, decimals=0, scale=100.0),
+    "from-start": MetricInfo("from its start (%)", "rows of its first mask (%)", None, decimals=0, scale=100.0),
     # derived from others, never in a results file
     "psnr-gain": MetricInfo("PSNR gained (dB)", "PSNR gained (dB)", decimals=2, signed=True),
     "ssim-gain": MetricInfo("SSIM x 100 gained", "SSIM x 100 gained", decimals=2, signed=True, scale=100.0),

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from matplotlib.figure import Figure
 
 from sensewise.evaluate.results import Results
+from sensewise.evaluate.rows import Row
 from sensewise.report.figures.examples import examples
 from sensewise.report.figures.style import DPI, SHEET_DPI, to_bytes
 from sensewise.report.table import Table
@@ -54,6 +55,13 @@ class Section:
 SectionOf = Callable[[Results], Section]
 JointSection = Callable[[Mapping[str, Results]], Section | None]
 """A section made from the results of several experiments, by name; None while some of them are not there."""
+
+
+def last_stage(rows: Sequence[Row]) -> list[Row]:
+    """The rows of the last stage of the prior that there is."""
+    known = {row.prior for row in rows}
+    last = next((stage for stage in STAGES if stage in known), None)
+    return [row for row in rows if row.prior == last]
 
 
 def examples_picture(

@@ -28,7 +28,8 @@ class Curriculum:
 
     Attributes:
         survival_power: random masks keep a fraction `u ** survival_power` of the pixels, u uniform; 3 puts half of
-            them below one pixel in eight. 0 draws the timestep uniformly instead, as the paper does.
+            them below one pixel in eight. 0 is the paper's way: the timestep is drawn uniformly and given to the
+            network, and every site survives on its own, not all channels of a pixel together.
         unknown_label: the fraction of images shown without their label.
         flip: the fraction of images mirrored left to right.
         on_policy: the fraction of a batch that follows the greedy policy.
@@ -79,15 +80,25 @@ class Curriculum:
             raise ConfigError(f"1 <= min_steps <= max_steps is needed, got {self.min_steps} and {self.max_steps}")
 
 
-def random_masks(batch: int, num_actions: int, power: float, generator: Generator) -> Tensor:
-    """Independent pixels, each image with its own survival: `u ** power`, or that of a uniform timestep for power 0."""
+def random_masks(batch: int, count: int, power: float, generator: Generator) -> tuple[Tensor, Tensor | None]:
+    """What is kept of images, independently, each with its own survival: `u ** power`, or that of a uniform timestep.
+
+    Args:
+        count: pixels or sites of an image.
+        power: 0 for a uniform timestep.
+
+    Returns:
+        Masks, bool `(B, count)`, and the timesteps `(B,)`, if they were drawn.
+    """
     survival = torch.rand(batch, 1, generator=generator)
+    t = None
     if power > 0:
         survival = survival**power
     else:
         process = AbsorbingProcess()
-        survival = process.survival((survival * process.timesteps).long() + 1)
-    return torch.rand(batch, num_actions, generator=generator) < survival
+        t = (survival * process.timesteps).long() + 1
+        survival = process.survival(t)
+    return torch.rand(batch, count, generator=generator) < survival, None if t is None else t[:, 0]
 
 
 class Rollouts:

@@ -25,8 +25,6 @@ from sensewise.networks.decoders import Decoder, MaskDesigner
 from sensewise.networks.unet import UNet
 from sensewise.predictions import Prediction
 from sensewise.priors.absorbing import AbsorbingPrior
-from sensewise.reconstruct.prior import PosteriorMean
-from sensewise.sensors.base import Side
 from sensewise.tokens import UNKNOWN, dequantize, observe, site_mask, summary
 from sensewise.train.gradient import FitSettings, Objective
 from sensewise.train.recipe import GradientRecipe
@@ -189,9 +187,9 @@ def disarm_gradient(
     return (total[:batch] + total[batch:]) / 2, disarm(logits, u, both[:batch], both[batch:])
 
 
-def _mode_and_entropy(prediction: Prediction) -> Tensor:
-    """Both in one pass of the prior, `(B, 2, C, H, W)`."""
-    return torch.stack([prediction.mode().float(), prediction.entropy()], 1)
+def _mode_entropy_mean(prediction: Prediction) -> Tensor:
+    """All of them in one pass of the prior, `(B, 3, C, H, W)`."""
+    return torch.stack([prediction.mode().float(), prediction.entropy(), prediction.mean()], 1)
 
 
 class DesignerObjective(Objective):
@@ -322,7 +320,7 @@ class DesignerObjective(Objective):
 
     def _judge(self, mask: Tensor, x: Tensor, label: Tensor | None, name: str) -> dict[str, float]:
         y = observe(x, mask.to(self.device))
-        found = self.prior.in_chunks(_mode_and_entropy, y, label)
+        found = self.prior.in_chunks(_mode_entropy_mean, y, label)
         x_hat = found[:, 0].long()
         values = {
             f"entropy_{name}": found[:, 1].mean().item(),
@@ -330,8 +328,7 @@ class DesignerObjective(Objective):
             f"recovery_{name}": foreground_recovery(x_hat, x).nanmean().item(),
         }
         if self.settings.surrogate == "variance" or self.prior.num_states > 2:
-            mean = PosteriorMean(self.prior)(y, mask, Side(label=label))
-            values[f"psnr_{name}"] = psnr(mean, dequantize(x, self.prior.num_states)).mean().item()
+            values[f"psnr_{name}"] = psnr(found[:, 2], dequantize(x, self.prior.num_states)).mean().item()
         return values
 
 

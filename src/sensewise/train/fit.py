@@ -135,6 +135,14 @@ def unchanging(config: Mapping[str, Any]) -> dict[str, Any]:
     return json.loads(json.dumps(kept))
 
 
+def last_look(folder: Path) -> dict[str, float]:
+    """The last line of a run's log; empty where there is none."""
+    path = folder / LOG
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    found = json.loads(lines[-1]) if lines else {}
+    return found if isinstance(found, dict) else {}
+
+
 def is_complete(folder: Path, config: Mapping[str, Any]) -> bool:
     """Whether a folder holds the finished run of exactly this config."""
     if not (folder / CONFIG).is_file():

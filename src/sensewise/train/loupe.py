@@ -26,49 +26,116 @@ from sensewise.train.gradient import FitSettings, Objective
 from sensewise.train.recipe import GradientRecipe
 
 
+class Settling(Objective):
+    """Base of objectives whose run ends when their mask has settled.
+
+    Attributes:
+        settings: `calm`, the fraction of a mask that may change from one look to the next, and `patience`, how many
+            looks in a row have to be calm.
+        first: the mask of the fresh weights.
+        last: the mask at the last look.
+        calm: calm looks in a row.
+    """
+
+    settings: "LoupeSettings | LoupeRowsSettings"
+    first: Tensor
+    last: Tensor
+    calm: Tensor
+
+    def start_from(self, mask: Tensor) -> None:
+        """Begin with the mask of the fresh weights, bool `(K,)`."""
+        self.first = mask
+        self.last = mask.clone()
+        self.calm = torch.zeros((), dtype=torch.int64)
+
+    def state(self) -> dict[str, Tensor]:
+        return {"first": self.first, "last": self.last, "calm": self.calm}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        self.first, self.last, self.calm = state["first"], state["last"], state["calm"]
+
+    def settled(self) -> bool:
+        return int(self.calm) >= self.settings.patience
+
+    def compare(self, mask: Tensor) -> dict[str, float]:
+        """The fraction that changed since the last look, and for how many looks in a row that was little."""
+        changed = int((mask & ~self.last.to(mask.device)).sum()) / int(mask.sum())
+        self.calm = self.calm + 1 if changed <= self.settings.calm else torch.zeros_like(self.calm)
+        self.last = mask
+        return {"changed": changed, "calm": int(self.calm)}
+
+    def from_start(self, chosen: Tensor) -> float:
+        """The fraction of chosen actions that the first mask had."""
+        return int((chosen & self.first.to(chosen.device)).sum()) / max(1, int(chosen.sum()))
+
+
 @dataclass(frozen=True)
 class LoupeSettings:
-    """Everything that `sensewise train loupe` needs to know; the widths and blocks are of its U-Net."""
+    """Everything that `sensewise train loupe` needs to know.
+
+    Attributes:
+        budgets: one run each.
+        batch_size: images per step.
+        widths: of its U-Net.
+        blocks: of its U-Net.
+        calm: the run ends when at most this fraction of the top-k pixels has changed from one look to the next,
+        patience: so many times in a row.
+    """
 
     budgets: tuple[float, ...] = (0.05, 0.1, 0.2, 0.3)
     batch_size: int = 64
     widths: tuple[int, ...] = (32, 64, 128)
     blocks: tuple[int, ...] = (1, 1, 1)
     fit: FitSettings = field(default_factory=FitSettings)
+    calm: float = 0.02
+    patience: int = 20
 
     def __post_init__(self) -> None:
-        if self.batch_size < 1:
-            raise ConfigError(f"batch_size must be at least 1, got {self.batch_size}")
+        if self.batch_size < 1 or self.patience < 1:
+            raise ConfigError(f"batch_size and patience must be at least 1, got {self.batch_size} and {self.patience}")
         wrong = [budget for budget in self.budgets if not 0 < budget < 1]
         if wrong or not self.budgets:
             raise ConfigError(f"budgets must be fractions between 0 and 1, got {list(self.budgets)}")
 
 
-class LoupeObjective(Objective):
+class LoupeObjective(Settling):
     """The mean absolute error of the reconstruction from relaxed masks.
 
     Args:
         loupe: what is trained.
         scenes: images to learn from.
         held_out: images to judge by, at most 512 of them.
-        batch_size: images per step.
+        settings: batch, and when the mask has settled.
     """
 
     model: Loupe
 
-    def __init__(self, loupe: Loupe, scenes: Scenes, held_out: Scenes, batch_size: int) -> None:
-        self.model, self.scenes, self.held_out, self.batch_size = loupe, scenes, held_out.first(512), batch_size
+    def __init__(self, loupe: Loupe, scenes: Scenes, held_out: Scenes, settings: LoupeSettings) -> None:
+        self.model, self.scenes, self.held_out, self.settings = loupe, scenes, held_out.first(512), settings
+        self.start_from(self.mask(loupe))
+
+    @torch.no_grad()
+    def mask(self, model: Loupe) -> Tensor:
+        """The pixels of highest probability, bool `(K,)`."""
+        probs = model.map().flatten()
+        return masks.top_k(probs[None], masks.count(model.map.budget, len(probs)))[0]
 
     def loss(self, model: Loupe, step: int, generator: Generator) -> Tensor:
-        index = torch.randint(len(self.scenes), (self.batch_size,), generator=generator)
-        u = torch.rand(self.batch_size, *self.scenes.shape[1:], generator=generator)
+        index = torch.randint(len(self.scenes), (self.settings.batch_size,), generator=generator)
+        u = torch.rand(self.settings.batch_size, *self.scenes.shape[1:], generator=generator)
         x, _ = self.draw(self.scenes, self.team.share(index))
         target = dequantize(x, self.model.num_states)
         return (model(x, self.team.share(u).to(self.device)) - target).abs().mean()
 
     @torch.inference_mode()
     def validate(self, model: Loupe) -> dict[str, float]:
-        """Errors per image under its own U-Net, with the top-k mask and with sampled ones; how much is undecided."""
+        """How its masks do under its own U-Net, how its map moves, and what became of the pixels it began with.
+
+        Returns:
+            Errors per image with the top-k mask and with sampled ones; the fraction of probabilities between 0.1 and
+            0.9; the fraction of the top-k mask that changed since the last look, and for how many looks in a row that
+            was little; the fraction of it that the first mask had.
+        """
         x, _ = self.draw(self.held_out, slice(None))
         budget = torch.full((len(x),), model.map.budget, device=self.device)
         logits = model.keep_logits(None, None, budget).cpu()
@@ -83,7 +150,9 @@ class LoupeObjective(Objective):
             x_hat = quantize(rebuild(observe(x, mask), mask), model.num_states)
             values[f"errors_{name}"] = errors(x_hat, x).mean().item()
         p = torch.sigmoid(logits[0])
-        return values | {"undecided": ((p > 0.1) & (p < 0.9)).float().mean().item()}
+        values["undecided"] = ((p > 0.1) & (p < 0.9)).float().mean().item()
+        mask = self.mask(model)
+        return values | self.compare(mask) | {"from_start": self.from_start(mask)}
 
 
 @dataclass(frozen=True)
@@ -108,7 +177,7 @@ class LoupeRecipe(GradientRecipe):
         }
 
     def objective(self, model: Loupe) -> LoupeObjective:
-        return LoupeObjective(model, self.scenes, self.held_out, self.settings.batch_size)
+        return LoupeObjective(model, self.scenes, self.held_out, self.settings)
 
 
 def loupe_name(dataset: str, budget: float) -> str:
@@ -145,7 +214,7 @@ class LoupeRowsSettings:
             raise ConfigError("batch_size and patience must be at least 1 and base a multiple of 8")
 
 
-class LoupeRowsObjective(Objective):
+class LoupeRowsObjective(Settling):
     """Mean absolute error of magnitudes, each slice scaled by its maximum.
 
     Args:
@@ -164,18 +233,7 @@ class LoupeRowsObjective(Objective):
     ) -> None:
         self.model, self.scenes, self.held_out = loupe, scenes, held_out
         self.k, self.acs, self.settings = k, acs, settings
-        self.first = self.mask(loupe)
-        self.last = self.first.clone()
-        self.calm = torch.zeros((), dtype=torch.int64)  # looks in a row
-
-    def state(self) -> dict[str, Tensor]:
-        return {"first": self.first, "last": self.last, "calm": self.calm}
-
-    def load_state(self, state: Mapping[str, Tensor]) -> None:
-        self.first, self.last, self.calm = state["first"], state["last"], state["calm"]
-
-    def settled(self) -> bool:
-        return int(self.calm) >= self.settings.patience
+        self.start_from(self.mask(loupe))
 
     def mask(self, model: LoupeRows) -> Tensor:
         """The ACS block and the rows of highest probability, bool `(H,)`."""
@@ -200,19 +258,15 @@ class LoupeRowsObjective(Objective):
         """
         mask = self.mask(model)
         kspace, _ = self.draw(self.held_out, slice(0, 32))
-        changed = int((mask & ~self.last.to(self.device)).sum()) / self.k
-        self.calm = self.calm + 1 if changed <= self.settings.calm else torch.zeros_like(self.calm)
-        self.last = mask
         rows = mask.expand(len(kspace), -1)
         own = nmse(model.network(keep_rows(kspace, rows), rows), magnitude(kspace)).mean().item()
         chosen = mask & model.free
         p = model.map()
         return {
             "nmse": own,
-            "changed": changed,
-            "calm": int(self.calm),
-            "from_start": int((chosen & self.first.to(self.device)).sum()) / max(1, int(chosen.sum())),
-            "pairs": mirrored_pairs(chosen),
+            **self.compare(mask),
+            "from_start": self.from_start(chosen),
+            "pairs": int(mirrored_pairs(chosen)),
             "undecided": ((p > 0.1) & (p < 0.9)).float().mean().item(),
         }
 

@@ -99,8 +99,8 @@ class PriorObjective(Objective):
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         self.rollouts.load_state(state)
 
-    def _batch(self, generator: Generator) -> tuple[Tensor, Tensor | None, Tensor]:
-        """Images, labels and masks of one step, the greedy trajectories first."""
+    def _batch(self, generator: Generator) -> tuple[Tensor, Tensor | None, Tensor, Tensor | None]:
+        """Images, labels, observed sites `(B, C, H, W)` and drawn timesteps, the greedy trajectories first."""
         c, rollouts = self.curriculum, self.rollouts
         rolled = len(rollouts.index)
         fresh = torch.randint(len(self.scenes), (self.batch_size,), generator=generator)
@@ -112,33 +112,37 @@ class PriorObjective(Objective):
         x = torch.where(flipped.view(-1, 1, 1, 1), x.flip(-1), x)
         if label is not None:
             label = torch.where(torch.cat([rollouts.known, known]).to(self.device), label, UNKNOWN)
-        drawn = random_masks(len(known), self.num_actions, c.survival_power, generator)
-        mask = torch.cat([rollouts.mask.to(self.device), drawn.to(self.device)])
-        return x, label, mask
+        count = self.num_actions if c.survival_power else self.num_actions * self.scenes.shape[0]
+        drawn, t = random_masks(len(known), count, c.survival_power, generator)
+        fresh_sites = site_mask(drawn, self.scenes.shape) if c.survival_power else drawn.view(-1, *self.scenes.shape)
+        sites = torch.cat([site_mask(rollouts.mask, self.scenes.shape).to(self.device), fresh_sites.to(self.device)])
+        return x, label, sites, None if t is None or rolled else t.to(self.device)
 
     def loss(self, model: Prior, step: int, generator: Generator) -> Tensor:
-        x, label, mask = self._batch(generator)
-        x, mask, label = self.team.share(x), self.team.share(mask), None if label is None else self.team.share(label)
-        y = observe(x, mask)
-        prediction = model.predict(*self._shown(y, self.model.check(y, label), generator))
+        x, label, sites, t = self._batch(generator)
+        x, sites = self.team.share(x), self.team.share(sites)
+        label, t = (None if drawn is None else self.team.share(drawn) for drawn in (label, t))
+        y = torch.where(sites, x, MASK)
+        prediction = model.predict(*self._shown(y, self.model.check(y, label), t, generator))
         if rolled := len(self.rollouts.index):
             with torch.no_grad():
                 scores = information.per_pixel(SCORES[self.curriculum.score](prediction))
             self.rollouts.advance(self.team.gather(scores, self.batch_size)[:rolled])
-        hidden = ~site_mask(mask, (x.shape[1], x.shape[2], x.shape[3]))
-        nats = prediction.cross_entropy(x, hidden)
+        nats = prediction.cross_entropy(x, ~sites)
         if self.curriculum.observed_weight:
-            nats = nats + self.curriculum.observed_weight * prediction.cross_entropy(x, ~hidden)
+            nats = nats + self.curriculum.observed_weight * prediction.cross_entropy(x, sites)
         if self.curriculum.relative:
             with torch.no_grad():
                 expected = information.whole_image(prediction.entropy()) * x[0].numel()
             return 0.1 * (nats / (expected + FLOOR_NATS)).mean()
         return nats.mean() / x[0].numel()
 
-    def _shown(self, y: Tensor, label: Tensor, generator: Generator) -> tuple[Tensor, Tensor, Tensor | None]:
+    def _shown(
+        self, y: Tensor, label: Tensor, t: Tensor | None, generator: Generator
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
         """What the network is asked: tokens, labels and timesteps, with `shared_zero` of the images without black."""
         if not self.curriculum.shared_zero:
-            return y, label, None
+            return y, label, t
         shared = torch.rand(self.batch_size, generator=generator) < self.curriculum.shared_zero
         shared = self.team.share(shared).to(self.device).view(-1, 1, 1, 1)
         density = (y != MASK).flatten(1).float().mean(1)  # of the true observation, as without a mask state

@@ -31,7 +31,6 @@ from sensewise.tokens import MASK
 from sensewise.train.gradient import FitSettings, Objective
 from sensewise.train.recipe import GradientRecipe
 
-
 LOOK_AT = 0.25  # the budget of the paper's table
 LEAST_SPREAD = 0.5  # of the sum of p (1 - p): a mask that is all but decided must not make the threshold jump
 
@@ -188,7 +187,7 @@ class RowPolicyObjective(Objective):
         error = ((1 - probs) * energy).sum(1) / energy.sum(1)
         left = self._entropy(logits, self.profile.all_tokens(kspace), count, noise)
         off_budget = (torch.where(self.free, raw.sigmoid(), 1.0).mean(1) - budget).square()
-        still_open = torch.where(self.free, torch.special.entr(probs) + torch.special.entr(1 - probs), 0.0).mean(1)
+        still_open = torch.where(self.free, F.softplus(logits) - logits * logits.sigmoid(), 0.0).mean(1)
         reward = s.open_reward * max(0.0, 1 - step / s.open_steps)
         return (error + left + s.penalty * off_budget - reward * still_open).mean()
 
@@ -223,7 +222,7 @@ class RowPolicyObjective(Objective):
             "undecided": float(self.undecided),
             "changed": changed,
             "calm": int(self.calm),
-            "different_masks": len(mask.unique(dim=0)),
+            "different_masks": len({tuple(rows) for rows in mask.tolist()}),
         }
 
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from sensewise import hub
 from sensewise.data.scenes import Scenes
 from sensewise.errors import ConfigError
-from sensewise.files import fingerprint, write_json
+from sensewise.files import fingerprint, read_json, write_json
 from sensewise.kspace import acs_rows, magnitude, relaxed_rows
 from sensewise.metrics import nmse
 from sensewise.policies.simple import best_rows, draw_rows, row_energy
@@ -29,6 +29,7 @@ from sensewise.train.processes import Team
 from sensewise.train.recipe import Recipe
 
 ALONE = Team()
+STORY = "search.json"
 
 
 @dataclass(frozen=True)
@@ -76,13 +77,13 @@ class MaskError:
         self.device = device or team.device
 
     def __call__(self, mask: Tensor, slices: int | None = None) -> float:
-        """The mean over the first `slices` of them (None: all), for a mask `(H,)`."""
+        """The mean over the first `slices` of them (None: all), for one mask `(H,)` or one per slice `(n, H)`."""
         chosen = self.kspace[:slices]
+        rows = self.team.part(mask.to(self.device).expand(len(chosen), -1))
         found = []
-        for part in torch.split(self.team.part(chosen), CHUNK):
-            rows = mask.to(self.device).expand(len(part), -1)
+        for part, kept in zip(torch.split(self.team.part(chosen), CHUNK), torch.split(rows, CHUNK), strict=True):
             with self.team.autocast():
-                found.append(slice_errors(self.network, part.to(self.device), rows))
+                found.append(slice_errors(self.network, part.to(self.device), kept))
         every = self.team.gather(torch.cat(found), len(chosen))
         return sum(part.sum().item() for part in torch.split(every, CHUNK)) / len(chosen)
 
@@ -109,6 +110,39 @@ class Swap:
     after: float
 
 
+@dataclass(frozen=True)
+class SearchStory:
+    """How a mask was found; NMSE of U-Net A on the whole training split.
+
+    Attributes:
+        start: which of the starts.
+        redrawn_nmse: of variable density drawn anew for each slice.
+        start_nmse: of the start.
+        nmse: of the mask that was found.
+        swaps: that were accepted.
+    """
+
+    start: str
+    redrawn_nmse: float
+    start_nmse: float
+    nmse: float
+    swaps: tuple[Swap, ...]
+
+    @property
+    def start_share(self) -> float:
+        """The share of the gain on redrawn variable density that the start alone has."""
+        return (self.redrawn_nmse - self.start_nmse) / (self.redrawn_nmse - self.nmse)
+
+
+def read_story(folder: Path) -> SearchStory | None:
+    """How the search of a folder went; None where that was not kept."""
+    path = folder / STORY
+    found = read_json(path) if path.is_file() else None
+    if not isinstance(found, dict) or "redrawn_nmse" not in found:
+        return None
+    return SearchStory(**(found | {"swaps": tuple(Swap(**swap) for swap in found["swaps"])}))
+
+
 class Search(Job):
     """One search at one budget; a step is a round of proposals.
 
@@ -121,11 +155,16 @@ class Search(Job):
     """
 
     def __init__(self, network: nn.Module, kspace: Tensor, k: int, acs: int, settings: SearchSettings) -> None:
-        self.rows, self.k, self.acs, self.settings = kspace.shape[-2], check_rows(k, kspace.shape[-2], acs), acs, settings
+        self.rows, self.k, self.acs, self.settings = (
+            kspace.shape[-2],
+            check_rows(k, kspace.shape[-2], acs),
+            acs,
+            settings,
+        )
         self.steps = settings.max_rounds
         self.error = MaskError(network, kspace)
         self.mask = torch.zeros(self.rows, dtype=torch.bool)  # empty until the first round
-        self.nmse = self.start_nmse = float("inf")
+        self.nmse = self.start_nmse = self.redrawn_nmse = float("inf")
         self.start = 0  # which of the starts
         self.swaps: list[Swap] = []
         self.failures = 0  # rounds since a swap helped
@@ -155,6 +194,12 @@ class Search(Job):
         best = min(exact, key=exact.__getitem__)
         self.mask, self.nmse, self.start_nmse = starts[best], exact[best], exact[best]
         self.start = list(starts).index(best)
+        self.redrawn_nmse = self.error(self.redrawn())
+
+    def redrawn(self) -> Tensor:
+        """Variable density drawn anew for each slice, which every gain is counted from; `(n, H)`."""
+        generator = torch.Generator().manual_seed(self.settings.seed + 1)
+        return draw_rows("acs-variable-density", len(self.error.kspace), self.rows, self.k, self.acs, generator)
 
     def proposals(self) -> list[tuple[int, int]]:
         """Swaps (drop, add) in the order of what the gradient promises, without those that did not help.
@@ -208,7 +253,7 @@ class Search(Job):
         swaps = [[swap.drop, swap.add, swap.before, swap.after] for swap in self.swaps]
         return {
             "mask": self.mask,
-            "nmse": torch.tensor([self.nmse, self.start_nmse], dtype=torch.float64),
+            "nmse": torch.tensor([self.nmse, self.start_nmse, self.redrawn_nmse], dtype=torch.float64),
             "counts": torch.tensor([self.start, self.failures]),
             "swaps": torch.tensor(swaps, dtype=torch.float64).view(-1, 4),
             "tried": torch.tensor(self.tried, dtype=torch.int64).view(-1, 2),
@@ -216,21 +261,27 @@ class Search(Job):
 
     def load_state(self, state: Mapping[str, Tensor], path: Path) -> None:
         self.mask = state["mask"]
-        self.nmse, self.start_nmse = state["nmse"].tolist()
+        self.nmse, self.start_nmse, self.redrawn_nmse = state["nmse"].tolist()
         self.start, self.failures = state["counts"].tolist()
         self.swaps = [Swap(int(drop), int(add), before, after) for drop, add, before, after in state["swaps"].tolist()]
         self.tried = [(drop, add) for drop, add in state["tried"].tolist()]
 
     def validation(self, logged: Mapping[str, float]) -> dict[str, float]:
-        return {"nmse": self.nmse, "start_nmse": self.start_nmse}
+        return {"nmse": self.nmse, "start_nmse": self.start_nmse, "redrawn_nmse": self.redrawn_nmse}
 
     def export(self, folder: Path, card: Mapping[str, Any]) -> None:
         """The mask, how it was found, and, once complete, its rows in the order of what they are worth."""
         hub.save_mask(folder, self.mask)
         if self.order is not None:
             hub.save_array(folder / "order.npy", self.order.numpy())
-        swaps = [asdict(swap) for swap in self.swaps]
-        write_json(folder / "search.json", {"start": list(self.starts())[self.start], "swaps": swaps})
+        story = SearchStory(
+            start=list(self.starts())[self.start],
+            redrawn_nmse=self.redrawn_nmse,
+            start_nmse=self.start_nmse,
+            nmse=self.nmse,
+            swaps=tuple(self.swaps),
+        )
+        write_json(folder / STORY, asdict(story))
         write_json(folder / hub.CONFIG, card)
 
 

@@ -44,7 +44,8 @@ Compile = Annotated[
     ),
 ]
 S = TypeVar("S")
-STAGE_BEFORE = {"on-policy": "random-masks", "on-policy-2": "on-policy"}
+WITHOUT = "without-mask-state"
+STAGE_BEFORE = {"random-masks": WITHOUT, "on-policy": "random-masks", "on-policy-2": "on-policy"}
 
 
 def _execution_options(
@@ -144,7 +145,8 @@ def prior(
     stage: Annotated[
         str | None,
         typer.Option(
-            help="random-masks (default), on-policy, on-policy-2 (each from the one before), mixed (for your data)."
+            help="random-masks (default), on-policy, on-policy-2 (each from the one before, if the preset has it), "
+            "mixed (for your data); of the preset paper: without-mask-state, random-masks."
         ),
     ] = None,
     dataset: Dataset = "mnist",
@@ -160,6 +162,7 @@ def prior(
 
     Its run is runs/PRESET/DATASET-STAGE; experiments look for runs/PRESET/DATASET, so give the last stage that --out.
     """
+    from sensewise import presets
     from sensewise.data import DATASETS, is_imported
     from sensewise.train.prior import PriorRecipe, PriorSettings
 
@@ -169,9 +172,11 @@ def prior(
     settings = _settings(preset, f"prior.{'imported' if own else dataset}.{stage}", PriorSettings)
     train, validation = _images(dataset, data)
     name = train.name if own else dataset
-    if init is None and stage in STAGE_BEFORE:
-        init = f"{name}-{STAGE_BEFORE[stage]}"
-    recipe = PriorRecipe(settings, train, validation, init=init, preset=preset)
+    before = STAGE_BEFORE.get(stage)
+    if init is None and before and (before != WITHOUT or presets.has(preset, f"prior.{dataset}.{WITHOUT}")):
+        init = f"{name}-{before}"
+    mask_state = False if stage == WITHOUT else None
+    recipe = PriorRecipe(settings, train, validation, init=init, preset=preset, mask_state=mask_state)
     _carry_out(recipe, preset, f"{name}-{stage}", folder, execution)
 
 
@@ -286,16 +291,24 @@ def row_policy(
 
 
 def row_profile(
-    execution: "Execution", budget: Budget, preset: Preset = "cpu", folder: Out = None, data: DataFolder = None
+    execution: "Execution",
+    budget: Budget,
+    variant: Annotated[
+        Literal["slow", "fast"], typer.Option(help="fast: the control with the paper's large step, 5e-3.")
+    ] = "slow",
+    preset: Preset = "cpu",
+    folder: Out = None,
+    data: DataFolder = None,
 ) -> None:
     """Train a relaxed profile of rows for one budget; needs reconstructor a."""
     from sensewise.train.relaxed import RelaxedRecipe, RelaxedSettings
 
-    settings = _settings(preset, "mri.relaxed-profile", RelaxedSettings)
+    name = "relaxed-profile" if variant == "slow" else "relaxed-profile-fast"
+    settings = _settings(preset, f"mri.{name}", RelaxedSettings)
     network = _unet_a(preset)
     mri, slices = _slices(preset, data)
     recipe = RelaxedRecipe(settings, slices.hold_out()[0], acs=mri.acs, network=network, budget=budget)
-    _carry_out(recipe, preset, f"mri/relaxed-profile-{budget:g}", folder, execution)
+    _carry_out(recipe, preset, f"mri/{name}-{budget:g}", folder, execution)
 
 
 def loupe_rows(

@@ -38,7 +38,7 @@ def examples(arrays: Arrays, levels: int, part: str = "example") -> Figure:
     if graded:
         title += f"; errors from 0 (black) to {peak:.2f} of the range (white)"
     with style():
-        size = (1.15 * panels * len(target) + 1.7, 1.26 * (len(places) + 1))
+        size = (1.0 * panels * len(target) + 1.3, 1.16 * (len(places) + 1) + 0.2)
         figure = Figure(figsize=size, layout="constrained")
         grid = figure.subplots(len(places) + 1, panels * len(target), squeeze=False)
         for image, x in enumerate(target):

@@ -113,7 +113,7 @@ def slice_examples(arrays: Arrays, name: str, shown: Sequence[str] = EXAMPLES) -
     detail = _detail(x)
     grey: dict[str, Any] = {"cmap": "gray", "vmin": 0, "vmax": peak}
     with style():
-        figure = Figure(figsize=(1.9 * (len(known) + 1), 6.3), layout="constrained")
+        figure = Figure(figsize=(1.56 * (len(known) + 1), 5.2), layout="constrained")
         grid = figure.subplots(3, len(known) + 1, squeeze=False)
         show(grid[0, 0], x, "fully sampled", **grey)
         show(grid[1, 0], x[detail], **grey)
@@ -132,15 +132,18 @@ def slice_examples(arrays: Arrays, name: str, shown: Sequence[str] = EXAMPLES) -
     return figure
 
 
-def step_by_step(arrays: Arrays, place: str, method: str, score: str = "score of a row") -> Figure:
+def step_by_step(
+    arrays: Arrays, place: str, method: str, score: str = "score of a row", start: str = "ACS alone"
+) -> Figure:
     """Figure mri-sequential: each row's score before a step with the measured rows, and the reconstruction after it.
 
-    The first column is the start, the ACS block alone; all scores have one axis.
+    The first column is the start, before any step; all scores have one axis.
 
     Args:
         arrays: with `PLACE/scores` `(R, rows)`, `PLACE/mask` `(R + 1, rows)`, `PLACE/reconstruction` `(R + 1, H, W)`
             and `PLACE/target` `(H, W)`.
         score: what the policy follows.
+        start: what it starts from.
     """
     x = arrays[f"{place}/target"].astype(np.float64)
     scores = arrays[f"{place}/scores"].astype(np.float64)
@@ -160,14 +163,14 @@ def step_by_step(arrays: Arrays, place: str, method: str, score: str = "score of
                 above.plot(frequency[~before], scores[r - 1][~before], ".", markersize=3, color=colour)
             else:
                 above.text(0.5, 0.9, f"{int(before.sum())} rows", transform=above.transAxes, ha="center", fontsize=8)
-            above.set_title(f"before step {r}" if r else "start: ACS alone", fontsize=9)
+            above.set_title(f"before step {r}" if r else f"start: {start}", fontsize=9)
             above.tick_params(labelsize=7.5, labelleft=r == 0)
             above.set_xlim(frequency[0] - 1, frequency[-1] + 1)
             above.set_xlabel("row (0 is DC)", fontsize=8)
             x_hat = arrays[f"{place}/reconstruction"][r].astype(np.float64)
             nmse, _ = _quality(x_hat, x)
             show(below, x_hat, f"NMSE {nmse:.4f}", cmap="gray", vmin=0, vmax=peak)
-            below.set_xlabel(f"after {r} step{'s' * (r != 1)}" if r else "ACS alone", fontsize=8)
+            below.set_xlabel(f"after {r} step{'s' * (r != 1)}" if r else start, fontsize=8)
         grid[0, 0].set_ylabel(score, fontsize=8)
         grid[1, 0].set_ylabel("U-Net B", fontsize=8)
     return figure
