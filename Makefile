@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-slow lint format docs clean
+.PHONY: demo test test-slow mutants lint format docs clean
 
 demo: .venv/installed
 	$(BIN)/sensewise demo
@@ -12,6 +12,10 @@ test: .venv/installed-dev
 
 test-slow: .venv/installed-dev
 	$(BIN)/python -m pytest -m slow
+
+mutants: .venv/installed-dev
+	OMP_NUM_THREADS=1 $(BIN)/mutmut run --max-children 2
+	$(BIN)/mutmut results
 
 lint: .venv/installed-dev
 	$(BIN)/ruff check .
@@ -41,4 +45,4 @@ docs: .venv/installed-docs
 	touch $@
 
 clean:
-	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf .venv build dist mutants .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

@@ -1,5 +1,7 @@
 """Channels against their definitions, and the information of a reading against enumeration."""
 
+import math
+
 import pytest
 import torch
 from hypothesis import given
@@ -140,12 +142,11 @@ def test_impossible_noise(make):
 
 @pytest.mark.parametrize("sigma", [0.05, 0.3])
 def test_gaussian_outcomes_are_cells_of_the_bell(sigma):
-    """A quarter of a standard deviation wide or less, over all that is ever read, with the mean and width of the bell."""
+    """As few as are needed for four per standard deviation, with the mean and the width of the bell."""
     found = Gaussian(sigma).outcomes(3).double()
     reach = REACH * sigma
     edges = torch.linspace(-reach, 1 + reach, found.shape[1] + 1, dtype=torch.float64)
-    width = float(edges[1] - edges[0])
-    assert 0.99 / CELLS_PER_SIGMA < width / sigma <= 1 / CELLS_PER_SIGMA
+    assert found.shape[1] == math.ceil(round((1 + 2 * reach) / sigma * CELLS_PER_SIGMA, 6))
     middle = (edges[1:] + edges[:-1]) / 2
     levels = torch.tensor([0.0, 0.5, 1.0], dtype=torch.float64)
     torch.testing.assert_close(found.sum(1), torch.ones(3, dtype=torch.float64), atol=1e-6, rtol=0)

@@ -455,3 +455,18 @@ def test_mask_files_that_are_none(tmp_path):
     (tmp_path / "zipped.npz").rename(tmp_path / "zipped.npy")
     with pytest.raises(CheckpointError, match="is not a mask"):
         hub.load_mask(tmp_path / "zipped.npy", 16)
+
+
+def test_every_budget_that_was_trained(tmp_path, monkeypatch):
+    """A run of one's own stands before what comes with the package; other presets have their own runs only."""
+    monkeypatch.setenv("SENSEWISE_RUNS", str(tmp_path))
+    shipped = hub.trained_budgets("mri/static-search", file="mask.npy")
+    assert sorted(shipped) == [0.25, 0.4, 0.5, 0.75]
+    for budget in (0.25, 0.3):
+        hub.save_mask(hub.run_folder("cpu", f"mri/static-search-{budget:g}"), torch.ones(4, dtype=torch.bool))
+    (hub.run_folder("cpu", "mri/static-search-other")).mkdir()
+    found = hub.trained_budgets("mri/static-search", file="mask.npy")
+    assert sorted(found) == [0.25, 0.3, 0.4, 0.5, 0.75]
+    assert found[0.25].is_relative_to(tmp_path)
+    with pytest.raises(CheckpointError, match="train it first"):
+        hub.trained_budgets("mri/static-search", "paper", "mask.npy")

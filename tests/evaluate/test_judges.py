@@ -5,7 +5,14 @@ import torch
 
 from conftest import random_kspace, random_tokens, seeded
 from sensewise.errors import ConfigError
-from sensewise.evaluate.judges import SLICE_METRICS, TOKEN_METRICS, IntensityJudge, MagnitudeJudge, PriorJudge
+from sensewise.evaluate.judges import (
+    SLICE_METRICS,
+    TOKEN_METRICS,
+    IntensityJudge,
+    MagnitudeJudge,
+    PriorJudge,
+    RowsJudge,
+)
 from sensewise.kspace import acs_rows, keep_rows
 from sensewise.predictions import mean, mode
 from sensewise.reconstruct.base import NOTHING, Reconstructor
@@ -78,3 +85,12 @@ def test_magnitudes_against_the_fully_sampled_slice():
     assert (partly["nmse"] > 0).all()
     with pytest.raises(ConfigError, match="no metric 'errors'"):
         MagnitudeJudge(ZeroFilled(), ["errors"])
+
+
+def test_rows_are_judged_beside_the_acs_block():
+    kspace, masks = random_kspace(3, 12, 10), acs_rows(12, 4).repeat(3, 1)
+    masks[:2, [1, 11]] = True  # f = -5 and 5
+    masks[2, [1, 2]] = True
+    values = RowsJudge(4)(keep_rows(kspace, masks), masks, NOTHING, kspace)
+    assert values["mirrored-pairs"].tolist() == [1, 1, 0]
+    assert values["different-masks"].tolist() == [2, 2, 2]

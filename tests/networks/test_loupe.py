@@ -6,6 +6,7 @@ import torch
 
 from conftest import fresh, random_tokens, seeded
 from sensewise.errors import ConfigError
+from sensewise.kspace import acs_rows
 from sensewise.networks.loupe import Loupe, LoupeRows, ProbabilityMap, relaxed_mask, rescale
 from sensewise.tokens import dequantize
 
@@ -103,3 +104,16 @@ def test_rows_are_drawn_and_reconstructed():
     assert found.shape == (5, 16, 12)
     found.mean().backward()
     assert model.map.weight.grad.abs().sum() > 0
+
+
+def test_the_acs_block_is_always_measured(monkeypatch):
+    model = fresh(LoupeRows, 16, 0.5, 8, 4)
+    block = acs_rows(16, 4)
+    probs = model.probs()
+    assert bool((probs[block] == 1).all())
+    torch.testing.assert_close(probs.mean(), torch.tensor(0.5))
+    shown = []
+    monkeypatch.setattr(model.network, "forward", lambda y, weights: shown.append(weights) or y.abs())
+    model(torch.rand(2, 16, 12, generator=seeded()), torch.ones(2, 16))
+    assert bool((shown[0][:, block] == 1).all())
+    assert bool((shown[0][:, ~block] < 0.5).all())

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from conftest import make_absorbing
 from sensewise import hub, presets
@@ -19,6 +20,7 @@ from sensewise.evaluate.task import pixel_task
 from sensewise.files import fingerprint
 from sensewise.networks.decoders import MaskDesigner
 from sensewise.networks.loupe import Loupe
+from sensewise.networks.unet import UNet
 from sensewise.paper import (
     EXPERIMENTS,
     baselines,
@@ -32,6 +34,7 @@ from sensewise.paper import (
     scenes,
     side_information,
 )
+from sensewise.priors.absorbing import AbsorbingPrior
 from sensewise.train.mask_state import MaskStateSettings
 
 SHAPE, COLOUR, TINY = (1, 32, 32), (3, 32, 32), (1, 8, 8)
@@ -186,6 +189,25 @@ def test_cosines_are_cosines(found):
     assert {row.part for row in rows} == {"entropy", "loss"}
     assert {row.surrogate for row in rows} == {"all", "all-raw"}
     assert {row.samples for row in pick(rows, method="disarm")} == {1, 2}
+
+
+def test_straight_through_against_a_prior_that_sees_numbers(digits):
+    torch.manual_seed(0)
+    network = UNet(1, 2, 10, widths=(8, 8), blocks=(1, 1), embedding=8, encoding="scalar")
+    nn.init.normal_(network.head.weight)
+    prior = AbsorbingPrior(network, 1, 2, 10, size=(32, 32)).eval().requires_grad_(False)
+    few, designers = digits.first(2), {"one-shot-3e-4": make_designer(SHAPE, "paper")}
+    rows = gradient_estimators.trained_rows(SETUP, prior, designers, few)
+    assert {(row.method, row.metric) for row in rows} == {
+        (name, metric) for name in ("random", "one-shot-3e-4") for metric in ("entropy-raw", "errors")
+    }
+    assert {row.prior for row in rows} == {"scalar"}
+    assert gradient_estimators.trained_rows(SETUP, prior, {}, few) == []
+    settings = gradient_estimators.GradientSettings(images=1, masks=2, pairs=(1,), draws=1)
+    gradients = gradient_estimators.Gradients(prior, designers["one-shot-3e-4"], few, "all-raw", settings)
+    values = gradient_estimators.rows_of({"entropy disarm 1 0": 0.5, "density": 0.1, "budget": 0.1}, 1, "a", "b", "c")
+    assert gradients.straight_through(torch.Generator().manual_seed(0)).abs().sum() > 0
+    assert [row.prior for row in values] == ["c"]
 
 
 def test_identical_priors_have_no_winner(found):

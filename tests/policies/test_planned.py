@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conftest import random_kspace, seeded
+from sensewise import hub
 from sensewise.errors import BudgetError
 from sensewise.kspace import acs_rows, keep_rows
 from sensewise.loop import acquire
@@ -24,6 +25,7 @@ from sensewise.policies.planned import (
     zones,
 )
 from sensewise.policies.starts import FixedStart
+from sensewise.policies.value import core_size
 from sensewise.sensors.rows import RowSensor
 
 ROWS, ACS, K = 32, 4, 12
@@ -155,3 +157,19 @@ def test_plans_are_for_their_budget_and_their_rows():
         acquire(PlannedRows([plan]), RowSensor(random_kspace(2, ROWS, 8)), 20, start=FixedStart({20: plan.core}))
     with pytest.raises(BudgetError, match="not for 12 of 16"):
         acquire(PlannedRows([plan]), RowSensor(random_kspace(2, 16, 8)), 12)
+
+
+def test_a_plan_for_another_number_of_rows():
+    """Its static mask and its core have the right sizes and hold the ACS block; the trained plan stays as it is."""
+    plan, _ = hub.load("mri/row-plan-0.25", "row-plan")
+    before = plan.static.clone()
+    for k in (20, 26, 40, 100):
+        other = plan.with_budget(k)
+        block = acs_rows(128, 14)
+        assert int(other.static.sum()) == other.k == k
+        assert bool((other.core & ~other.static).sum() == 0)
+        assert bool(other.static[block].all() and other.core[block].all())
+        assert int(other.core.sum()) == core_size(k, 14, 0.5)
+    assert torch.equal(plan.static, before)
+    same = plan.with_budget(plan.k)
+    assert int((same.static & plan.static).sum()) > 0.9 * plan.k

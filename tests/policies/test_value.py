@@ -15,6 +15,7 @@ from sensewise.policies.value import (
     core_size,
     mask_gradients,
     ranks,
+    rows_by_worth,
     slice_errors,
     static_cores,
 )
@@ -100,3 +101,12 @@ def test_cores_leave_at_least_one_row():
     assert core_size(8, 4, 0.5) == 6
     assert core_size(8, 4, 0.0) == 7
     assert core_size(8, 4, 1.0) == 4
+
+
+def test_rows_by_worth_cut_and_extended():
+    orders = {3: torch.tensor([4, 3, 5]), 5: torch.tensor([4, 3, 0, 1, 5])}
+    assert rows_by_worth(orders, 2, 8).nonzero()[:, 0].tolist() == [3, 4]
+    assert rows_by_worth(orders, 4, 8).nonzero()[:, 0].tolist() == [0, 3, 4, 5]  # the next nearest fills up
+    more = rows_by_worth(orders, 6, 8)
+    assert int(more.sum()) == 6
+    assert bool(more[[0, 1, 3, 4, 5]].all())

@@ -125,7 +125,7 @@ def small(section):
     kind = TENTH.get(section)
     if kind == "dit":
         network = presets.load(PRESET, section, PriorSettings).network
-        return {"network": replace(network, dim=96, heads=4)}
+        return {"network": replace(network, dim=128, heads=4)}
     return {"base": 8} if kind == "base" else {}
 
 

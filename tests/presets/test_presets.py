@@ -1,10 +1,12 @@
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Literal
 
 import pytest
 
-from sensewise import presets
+from sensewise import hub, presets
 from sensewise.errors import ConfigError
+from sensewise.files import read_json
+from sensewise.train.designer import DesignerSettings
 from sensewise.train.prior import PriorSettings
 
 
@@ -99,3 +101,32 @@ def test_bundled_presets(preset, stage):
     assert found.fit.steps > 1000
     assert (found.curriculum.on_policy > 0) == (stage == "on-policy")
     assert found.network.name == ("paper-conv" if preset == "paper" else "unet")
+
+
+SHIPPED = {
+    "mnist-random-masks": "prior.mnist.random-masks",
+    "mnist": "prior.mnist.on-policy-2",
+    "cifar10-random-masks": "prior.cifar10.random-masks",
+    "cifar10": "prior.cifar10.on-policy-2",
+    "mnist-generator": "generator.mnist.disarm",
+    "mnist-generator-paper-decoder": "generator.mnist.paper-decoder",
+    "mnist-generator-observed": "generator.mnist.observed",
+    "mnist-generator-straight-through": "generator.mnist.straight-through",
+    "cifar10-generator": "generator.cifar10.disarm",
+    "cifar10-generator-entropy": "generator.cifar10.entropy",
+}
+
+
+def agrees(card, settings):
+    """Whether everything that a card says about its training stands in the settings as well."""
+    if isinstance(card, dict):
+        return all(agrees(value, settings[name]) for name, value in card.items())
+    return card == settings
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_the_cpu_preset_says_what_was_run(name):
+    section = SHIPPED[name]
+    into = PriorSettings if section.startswith("prior") else DesignerSettings
+    settings = asdict(presets.load("cpu", section, into))
+    assert agrees(read_json(hub.ASSETS / name / hub.CONFIG)["training"], settings)

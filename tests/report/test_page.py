@@ -8,11 +8,11 @@ import pytest
 
 from sensewise.errors import DataError
 from sensewise.evaluate.results import Results, read_arrays, read_results
-from sensewise.paper import EXPERIMENTS
+from sensewise.paper import EXPERIMENTS, differences
+from sensewise.paper.together import JOINT
 from sensewise.report.page import (
-    read_sections,
-    results_markdown,
-    updated_prose,
+    prose_of,
+    read_report,
     write_demo,
     write_evaluation,
     write_report,
@@ -25,9 +25,9 @@ TABLE = "Above.\n<!-- table of results/mnist-sequential.json -->\nold\n<!-- end 
 
 
 @pytest.fixture(scope="module")
-def sections():
-    """Every section from the results in the repository."""
-    return read_sections(ROOT / "results", EXPERIMENTS)
+def committed():
+    """The report on the results in the repository."""
+    return read_report(ROOT / "results", EXPERIMENTS, JOINT)
 
 
 def assert_self_contained(page):
@@ -45,7 +45,8 @@ def report(path, tmp_path, readme=None, **options):
 def test_write_report(tiny_results, tmp_path):
     missing = report(tiny_results, tmp_path, pdf=tmp_path / "pdf")
     assert missing == sorted(set(EXPERIMENTS) - {"mnist-sequential"})
-    markdown = (tmp_path / "docs" / "results.md").read_text()
+    assert "- [MNIST](results-mnist.md): MNIST, sequential acquisition" in (tmp_path / "docs" / "results.md").read_text()
+    markdown = (tmp_path / "docs" / "results-mnist.md").read_text()
     names = re.findall(r"\]\(figures/([^)]+)\)", markdown)
     assert names == ["mnist-sequential.png", "mnist-examples.png", "mnist-steps.png", "mnist-steps.gif"]
     for name in names:
@@ -145,27 +146,89 @@ def test_an_experiment_of_your_own_reaches_the_report(tiny_results, tmp_path):
     mine = {"mnist-sequential": SimpleNamespace(section=lambda results: Section("Mine", ["Hello."], source=results))}
     mine["unfinished"] = SimpleNamespace(section=None)
     assert write_report(tiny_results.parent, tmp_path / "docs", tmp_path / "mine.html", None, mine) == ["unfinished"]
-    assert "## Mine" in (tmp_path / "docs" / "results.md").read_text()
+    assert "## Mine" in (tmp_path / "docs" / "results-mnist.md").read_text()
 
 
-def test_every_committed_results_file_has_a_section(sections):
-    assert list(sections) == list(EXPERIMENTS)
-    for name, section in sections.items():
-        assert section.source.experiment == name
-        assert section.tables
-        for made in section.tables:
-            assert made.head, made.caption
-            assert made.lines, made.caption
+def test_other_data_stand_in_the_index(tiny_results, tmp_path):
+    rows = [replace(row, dataset="rooms") for row in read_results(tiny_results).rows]
+    path = tmp_path / "own" / "mine.json"
+    Results("mine", "cpu", "rooms", rows).write(path)
+    mine = {"mine": SimpleNamespace(section=lambda results: Section("Rooms", source=results))}
+    write_report(path.parent, tmp_path / "docs", tmp_path / "mine.html", None, mine)
+    assert "## Rooms" in (tmp_path / "docs" / "results.md").read_text()
+    assert [page.name for page in (tmp_path / "docs").glob("*.md")] == ["results.md"]
 
 
-def test_no_table_or_number_in_the_docs_is_stale(sections):
+def test_results_of_two_data_sets_stand_on_two_pages(tiny_results, tmp_path):
+    rows = read_results(tiny_results).rows
+    both = [*rows, *(replace(row, dataset="cifar10") for row in rows)]
+    path = tmp_path / "own" / "mine.json"
+    Results("mine", "cpu", "mnist", both).write(path)
+    counted = {"mine": SimpleNamespace(section=lambda results: Section(f"{len(results.rows)} rows", source=results))}
+    write_report(path.parent, tmp_path / "docs", tmp_path / "mine.html", None, counted)
+    for name in ("mnist", "cifar10"):
+        assert f"## {len(rows)} rows" in (tmp_path / "docs" / f"results-{name}.md").read_text()
+
+
+def test_every_committed_results_file_has_a_section(committed):
+    assert list(committed.parts) == list(EXPERIMENTS)
+    for name, sections in committed.parts.items():
+        for section in sections:
+            assert section.source.experiment == name
+            assert section.tables
+            for made in section.tables:
+                assert made.head, made.caption
+                assert made.lines, made.caption
+
+
+def test_no_table_or_number_in_the_docs_is_stale(committed):
     """If this fails, run `sensewise report`."""
-    paths = [path for path in sorted((ROOT / "docs").glob("*.md")) if path.name != "results.md"]
-    assert list(updated_prose([*paths, ROOT / "README.md"], sections)) == []
-    assert (ROOT / "docs" / "results.md").read_text() == results_markdown(list(sections.values()))
+    assert list(committed.updated_prose([*prose_of(ROOT / "docs"), ROOT / "README.md"])) == []
+    for name, text in committed.pages().items():
+        assert (ROOT / "docs" / name).read_text() == text
 
 
-def test_every_figure_of_the_report_is_there(sections):
-    names = [picture.name for section in sections.values() for picture in section.figures]
+def test_every_figure_of_the_report_is_there(committed):
+    names = [picture.name for section in committed.sections for picture in section.figures]
     assert len(names) == len(set(names))
-    assert set(names) == {path.name for path in (ROOT / "docs" / "figures").iterdir()}
+    assert {"divergence.png", "metrics-vs-budget.png", "baselines.png", "pipeline.png"} < set(names)
+    assert set(names) == {path.name for path in (ROOT / "docs" / "figures").iterdir() if path.suffix != ".pdf"}
+
+
+def test_differences_are_computed(committed):
+    rows = {name: found.rows for name, found in committed.results.items()}
+    lines = {line.element: differences.cells(line, rows) for line in differences.load()}
+    verdicts = {element: cells[2].ours for element, (_, cells) in lines.items()}
+    for element, (_, cells) in lines.items():
+        assert cells[1].ours != differences.MISSING, element
+    for word in ("Side information on CIFAR-10", "expected energy", "under zero filling", "SSIM", "relaxed profile"):
+        found = [verdict for element, verdict in verdicts.items() if word in element]
+        assert found
+        assert all("no" in verdict for verdict in found), word
+    for word in ("Top-k at s = 0.3", "Straight-through", "mask state"):
+        assert any(word in element for element in verdicts)
+
+
+@pytest.mark.parametrize(
+    ("ours", "expects", "verdict"),
+    [(30.0, ("above",), "no"), (10.0, ("above",), "yes"), (20.1, ("level",), "yes"), (20.1, ("above",), "no")],
+)
+def test_directions(row, ours, expects, verdict):
+    rows = {"e": [row(method="a", mean=ours, sd=0.1), row(method="b", mean=20.0, sd=0.1)]}
+    line = differences.Difference("A", "T", "e errors a below b as +.1f", says="fewer", expects=expects)
+    name, cells = differences.cells(line, rows)
+    assert name == "A (T), s = 0.1"
+    assert [cell.ours for cell in cells] == ["fewer", f"{100 * (1 - ours / 20):+.1f}", verdict, "not explained"]
+
+
+def test_directions_of_the_papers_own_numbers(row):
+    rows = {"e": []}
+    for budget, ours in ((0.1, 10.0), (0.3, 30.0)):
+        rows["e"].append(row(method="a", budget=budget, mean=ours, paper=5.0))
+        rows["e"].append(row(method="b", budget=budget, mean=20.0, paper=10.0))
+    line = differences.Difference("A", "T", "e errors a below b as .0f", why="Because.")
+    name, cells = differences.cells(line, rows)
+    assert name == "A (T), s = 0.1 / 0.3"
+    assert [cell.ours for cell in cells] == ["50 / 50", "50 / -50", "yes at s = 0.1; no at 0.3", "Because."]
+    missing = differences.cells(differences.Difference("A", "T", "e errors c below b"), rows)
+    assert missing[1][1].ours == differences.MISSING

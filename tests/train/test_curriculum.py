@@ -213,7 +213,7 @@ def test_a_relative_loss_is_divided_by_what_the_prior_expects(tiny_digits, obser
     y, label, t = shown[0]
     with torch.no_grad():
         prediction = predict(y, label, t)
-    log_probs = prediction.log_prob(one_image.values[: len(y)])
+    log_probs = prediction.log_prob(one_image.values[: len(y)].long())
     nats = -(log_probs * torch.where(y == MASK, 1.0, observed_weight)).flatten(1).sum(1)
     expected = prediction.entropy().flatten(1).sum(1)
     torch.testing.assert_close(found, 0.1 * (nats / (expected + 5.0)).mean())

@@ -132,12 +132,32 @@ def test_a_series_stopped_in_the_middle_goes_on_there(images: Scenes, tmp_path: 
 
 
 def test_rows_make_a_mask_with_the_acs_block() -> None:
-    model = fresh(LoupeRows, ROWS, 0.5, 8)
+    model = fresh(LoupeRows, ROWS, 0.5, 8, ACS)
     objective = LoupeRowsObjective(model, slices(), slices(), 8, ACS, LoupeRowsSettings(batch_size=4))
     objective.loss(model, 0, step_generator(0, 0)).backward()
     mask = objective.mask(model)
     assert mask.sum() == 8
     assert bool(mask[acs_rows(ROWS, ACS)].all())
+
+
+def test_rows_say_what_became_of_the_first_mask() -> None:
+    model = fresh(LoupeRows, ROWS, 0.5, 8, ACS)
+    objective = LoupeRowsObjective(model, slices(), slices(), 8, ACS, LoupeRowsSettings(batch_size=4))
+    values = objective.validate(model)
+    assert values["from_start"] == 1
+    assert values["changed"] == 0
+    assert values["calm"] == 1
+    with torch.no_grad():
+        model.map.weight.neg_()  # the least likely rows become the likeliest
+    values = objective.validate(model)
+    assert values["from_start"] == 0
+    assert values["changed"] == 0.5
+    assert values["calm"] == 0
+    others = fresh(LoupeRows, ROWS, 0.5, 8, ACS)
+    resumed = LoupeRowsObjective(others, slices(), slices(), 8, ACS, LoupeRowsSettings(batch_size=4))
+    resumed.load_state(objective.state())
+    assert torch.equal(resumed.first, objective.first)
+    assert not torch.equal(resumed.last, resumed.first)
 
 
 @pytest.mark.parametrize(("calm", "ended"), [(1.0, 3), (-1.0, 5)])

@@ -9,7 +9,17 @@ from sensewise.data.scenes import Scenes
 from sensewise.errors import BudgetError, CheckpointError, ConfigError
 from sensewise.kspace import acs_rows, magnitude
 from sensewise.train.processes import Execution
-from sensewise.train.search import MaskError, Search, SearchRecipe, SearchSettings, swapped, worth_order
+from sensewise.train.search import (
+    MaskError,
+    Search,
+    SearchRecipe,
+    SearchSettings,
+    SearchStory,
+    Swap,
+    read_story,
+    swapped,
+    worth_order,
+)
 
 ROWS, ACS = 16, 4
 
@@ -86,6 +96,28 @@ def test_exported_files_agree(tmp_path, console):
     trained = json.loads((tmp_path / "config.json").read_text())["trained"]
     assert trained["complete"]
     assert trained["validation"]["nmse"] <= trained["validation"]["start_nmse"]
+
+
+def test_the_story_of_a_search(tmp_path, console):
+    assert read_story(tmp_path) is None
+    assert recipe().train(tmp_path, Execution(console=console))
+    story = read_story(tmp_path)
+    assert story.start == "energy-oracle"  # zero filling likes nothing better
+    assert story.start_share == 1
+    assert story.nmse == story.start_nmse < story.redrawn_nmse
+    assert story.swaps == ()
+    found = SearchStory("a draw", 0.05, 0.04, 0.01, (Swap(1, 2, 0.04, 0.01),))
+    assert found.start_share == pytest.approx(0.25)
+
+
+def test_every_slice_may_have_a_mask_of_its_own():
+    slices = kspace(3)
+    error, masks = (
+        MaskError(ZeroFilling(), slices),
+        torch.rand(3, ROWS, generator=torch.Generator().manual_seed(1)) < 0.5,
+    )
+    apart = [MaskError(ZeroFilling(), slices[i : i + 1])(masks[i]) for i in range(3)]
+    assert error(masks) == pytest.approx(sum(apart) / 3)
 
 
 def test_a_stopped_search_goes_on_to_the_same_mask(tmp_path, console):

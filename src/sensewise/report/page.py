@@ -48,9 +48,10 @@ def _read(path: Path) -> Results:
 
 
 def _section(results: Results, make: SectionOf) -> Section:
-    """The section of a results file; refuses arrays that lack what a figure needs."""
+    """The section of a results file, without tables of what has not been measured; refuses arrays that lack something."""
     try:
-        return make(results)
+        section = make(results)
+        return replace(section, tables=[made for made in section.tables if made.lines])
     except KeyError as error:
         raise DataError(f"{results.experiment}.npz lacks {error}, which a figure needs: run it again") from error
     except DataError as error:

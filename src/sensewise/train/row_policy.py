@@ -23,7 +23,7 @@ from sensewise import masks
 from sensewise.data.scenes import Scenes
 from sensewise.errors import ConfigError
 from sensewise.files import fingerprint
-from sensewise.kspace import acs_rows, scout
+from sensewise.kspace import acs_rows, over_coils, scout
 from sensewise.predictions import entropy
 from sensewise.priors.base import Prior
 from sensewise.sensors.rows import RowProfile
@@ -63,8 +63,8 @@ class RowPolicySettings:
     layers: int = 3
     places: int = 16
     reach: int = 10
-    open_reward: float = 1.0
-    open_steps: int = 2000
+    open_reward: float = 0.1
+    open_steps: int = 2500
     decided: float = 0.01
     calm: float = 0.02
     patience: int = 20
@@ -102,6 +102,37 @@ def onto_budget(logits: Tensor, free: Tensor, count: Tensor) -> Tensor:
     return logits - middle - (probs.sum(1, keepdim=True) - wanted) / slope  # a Newton step: 0, but for its gradient
 
 
+@dataclass(frozen=True)
+class Slices:
+    """All that the policy's training looks at of some slices.
+
+    Attributes:
+        scout: with shape `(n, acs, acs)`.
+        tokens: of every row, with shape `(n, 1, rows, 1)`.
+        energy: share of each row, with shape `(n, rows)`.
+    """
+
+    scout: Tensor
+    tokens: Tensor
+    energy: Tensor
+
+    @classmethod
+    def of(cls, kspace: Tensor, profile: RowProfile) -> "Slices":
+        """What fully sampled k-space `(n, H, W)` shows."""
+        energy = over_coils(kspace).square().sum(-1)
+        return cls(scout(kspace, profile.acs), profile.all_tokens(kspace), energy / energy.sum(1, keepdim=True))
+
+    def __len__(self) -> int:
+        return len(self.energy)
+
+    def at(self, index: Tensor | slice, device: torch.device) -> "Slices":
+        """Some of them, on a device."""
+        parts = (self.scout, self.tokens, self.energy)
+        return Slices(
+            *(part[index.to(part.device) if isinstance(index, Tensor) else index].to(device) for part in parts)
+        )
+
+
 class RowPolicyObjective(Objective):
     """Zero-filled error, coarse entropy and budget.
 
@@ -125,8 +156,9 @@ class RowPolicyObjective(Objective):
     ) -> None:
         self.model, self.prior, self.profile = network, prior, profile
         self.frozen = (prior,)
-        self.scenes, self.held_out, self.settings = scenes, held_out, settings
-        self.free = ~acs_rows(scenes.shape[-2], profile.acs)
+        self.rows, self.settings = scenes.shape[-2], settings
+        self.slices, self.held_out = Slices.of(scenes.values, profile), Slices.of(held_out.values[:64], profile)
+        self.free = ~acs_rows(self.rows, profile.acs)
         self.last = torch.zeros(0, dtype=torch.bool)  # masks of the last look
         self.calm = torch.zeros((), dtype=torch.int64)  # looks in a row
         self.undecided = torch.ones(())
@@ -146,8 +178,7 @@ class RowPolicyObjective(Objective):
 
     def free_count(self, budget: Tensor) -> Tensor:
         """Rows that budgets `(B,)` leave beside the ACS block, at least 1."""
-        rows = self.scenes.shape[-2]
-        return (budget * rows).round().long().sub(self.profile.acs).clamp(min=1)
+        return (budget * self.rows).round().long().sub(self.profile.acs).clamp(min=1)
 
     def masks(self, scores: Tensor, count: Tensor) -> Tensor:
         """The ACS block and the `count` `(B,)` free rows of highest score, bool `(B, rows)`."""
@@ -173,19 +204,18 @@ class RowPolicyObjective(Objective):
 
     def loss(self, model: nn.Module, step: int, generator: Generator) -> Tensor:
         s = self.settings
-        index = torch.randint(len(self.scenes), (s.batch_size,), generator=generator)
+        index = torch.randint(len(self.slices), (s.batch_size,), generator=generator)
         budget = s.min_budget + (s.max_budget - s.min_budget) * torch.rand(s.batch_size, generator=generator)
-        noise = masks.logistic((s.batch_size, self.scenes.shape[-2]), generator)
-        kspace, _ = self.draw(self.scenes, self.team.share(index))
+        noise = masks.logistic((s.batch_size, self.rows), generator)
+        seen = self.slices.at(self.team.share(index), self.device)
         noise = self.team.share(noise).to(self.device)
         count = self.free_count(self.team.share(budget).to(self.device))
-        budget = (count + self.profile.acs) / kspace.shape[-2]  # as it is on whole rows
-        raw = model(scout(kspace, self.profile.acs), budget)
+        budget = (count + self.profile.acs) / self.rows  # as it is on whole rows
+        raw = model(seen.scout, budget)
         logits = onto_budget(raw, self.free, count)
         probs = torch.where(self.free, logits.sigmoid(), 1.0)
-        energy = kspace.abs().square().sum(-1)
-        error = ((1 - probs) * energy).sum(1) / energy.sum(1)
-        left = self._entropy(logits, self.profile.all_tokens(kspace), count, noise)
+        error = ((1 - probs) * seen.energy).sum(1)
+        left = self._entropy(logits, seen.tokens, count, noise)
         off_budget = (torch.where(self.free, raw.sigmoid(), 1.0).mean(1) - budget).square()
         still_open = torch.where(self.free, F.softplus(logits) - logits * logits.sigmoid(), 0.0).mean(1)
         reward = s.open_reward * max(0.0, 1 - step / s.open_steps)
@@ -200,14 +230,13 @@ class RowPolicyObjective(Objective):
             log-odds ask for; the mean of min(p, 1 - p) over free rows; the fraction of rows that changed since the
             last look, and for how many looks in a row that was little; how many different masks there are.
         """
-        kspace, _ = self.draw(self.held_out, slice(0, 64))
-        budget = torch.full((len(kspace),), LOOK_AT, device=self.device)
-        count, tokens = self.free_count(budget), self.profile.all_tokens(kspace)
-        raw = model(scout(kspace, self.profile.acs), budget)
+        seen = self.held_out.at(slice(None), self.device)
+        budget = torch.full((len(seen),), LOOK_AT, device=self.device)
+        count = self.free_count(budget)
+        raw = model(seen.scout, budget)
         logits = onto_budget(raw, self.free, count)
-        noise = masks.logistic((len(kspace), kspace.shape[-2]), torch.Generator().manual_seed(0)).to(self.device)
+        noise = masks.logistic((len(seen), self.rows), torch.Generator().manual_seed(0)).to(self.device)
         mask = self.masks(logits, count)
-        energy = kspace.abs().square().sum(-1)
         probs = logits.sigmoid()[:, self.free]
         self.undecided = torch.minimum(probs, 1 - probs).mean().cpu()
         last = self.last.to(self.device) if self.last.shape == mask.shape else torch.zeros_like(mask)
@@ -215,9 +244,9 @@ class RowPolicyObjective(Objective):
         self.calm = self.calm + 1 if changed <= self.settings.calm else torch.zeros_like(self.calm)
         self.last = mask.cpu()
         return {
-            "error": (torch.where(mask, 0.0, energy).sum(1) / energy.sum(1)).mean().item(),
-            "entropy": self.left(tokens, mask).mean().item(),
-            "entropy_drawn": self.left(tokens, self.masks(logits + noise, count)).mean().item(),
+            "error": torch.where(mask, 0.0, seen.energy).sum(1).mean().item(),
+            "entropy": self.left(seen.tokens, mask).mean().item(),
+            "entropy_drawn": self.left(seen.tokens, self.masks(logits + noise, count)).mean().item(),
             "density": torch.where(self.free, raw.sigmoid(), 1.0).mean().item(),
             "undecided": float(self.undecided),
             "changed": changed,

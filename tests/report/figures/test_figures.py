@@ -152,8 +152,10 @@ def test_slices_show_their_quality(slices):
 
 def test_rows_step_by_step(slices):
     figure = rows.step_by_step(slices, "story/a", "sequential-entropy")
-    assert titles(figure)[:3] == ["step 1", "step 2", "step 4"]
-    assert all(title.startswith("NMSE") for title in titles(figure)[3:])
+    assert titles(figure)[:4] == ["start: ACS alone", "before step 1", "before step 2", "before step 4"]
+    assert all(title.startswith("NMSE") for title in titles(figure)[4:])
+    assert len({axes.get_ylim() for axes in figure.axes[:4]}) == 1
+    assert figure.axes[0].get_xlim() == figure.axes[1].get_xlim()
 
 
 def test_one_slice(slices):
@@ -194,19 +196,56 @@ def test_cosines(row):
     figure = one_shot.cosines(shown)
     assert titles(figure) == ["surrogate “all”", "surrogate “all-raw”"]
     assert [len(axes.patches) for axes in figure.axes] == [4, 4]
+    figure = one_shot.cosines(shown, {"disarm": (0.94, 0.99)})
+    assert [len(axes.patches) for axes in figure.axes] == [5, 5]
+    assert texts(figure) == ["the paper's range of DisARM"]
 
 
-def test_divergence_and_pipeline(recorded):
+def test_divergence():
     arrays = {"checkpoints/step": np.arange(3)}
-    for name in ("entropy", "recovery"):
+    for name in ("entropy", "psnr"):
         arrays |= {f"checkpoints/{name}_0.1": np.ones(3), f"checkpoints/{name}_0.1_random": np.full(3, 0.5)}
-    assert titles(one_shot.divergence(arrays, (0.1,))) == ["s = 0.1", ""]
-    arrays = {
-        f"pipeline/{name}": np.ones((32, 32)) for name in ("target", "observation", "summary", "probs", "entropy")
-    }
+    course = one_shot.Course("Digits", arrays, 0.1, "psnr", "PSNR")
+    figure = one_shot.divergence([course, replace(course, title="Photographs", paper=(0.9, 0.4))])
+    assert titles(figure) == ["Digits, s = 0.1", "Photographs, s = 0.1", "", ""]
+    assert texts(figure) == ["one-shot", "random", "the paper's last values"]
+    assert [len(axes.collections) for axes in figure.axes[2:]] == [0, 1]
+
+
+def test_pipeline(recorded):
+    square = np.ones((32, 32))
+    arrays = {f"pipeline/{name}": square for name in ("target", "observation", "summary", "probs", "entropy")}
+    old = one_shot.pipeline(arrays, recorded())
+    assert "observation Y: 1024 pixels" in titles(old)
+    assert "102 measured" in titles(old)
+    pair = {"pair": np.stack([square, 0 * square]), "pair-entropy": np.stack([square, 0.5 * square])}
+    numbers = {"label": 7, "budget": 0.5, "t": 936, "sparsity": 10.0}
+    arrays |= {f"pipeline/{name}": np.array(value) for name, value in (pair | numbers).items()}
     figure = one_shot.pipeline(arrays, recorded())
-    assert "observation, 1024 pixels" in titles(figure)
-    assert "102 measured" in titles(figure)
+    assert {"observation Y: 1024 pixels", "observation Y′: 0 pixels", "entropies H′"} <= set(titles(figure))
+    shown = [text.get_text() for axes in figure.axes for text in axes.texts]
+    assert sum("t(s) = 936" in text for text in shown) == 2
+    assert any("= 2.5000" in text and "= 3.5000" in text for text in shown)  # 10 (1 - 0.5)^2, and with the entropy
+    assert to_bytes(figure, dpi=40)
+
+
+def test_bands_and_cuts(row):
+    shown = [row(metric="nmse-gain", method=name, mean=mean, sd=0.5) for name, mean in (("a", 1.0), ("b", 0.0))]
+    shown.append(row(metric="nmse-gain", method="far", mean=-90.0))
+    figure = curves.against_budget(shown, ("nmse-gain",), aside=("far",))
+    axes = figure.axes[0]
+    assert len(axes.collections) == 2  # bands of the two that have a spread
+    band = axes.collections[0].get_paths()[0].get_extents()
+    assert (band.y0, band.y1) == (0.0, 2.0)
+    assert axes.get_ylim()[0] > -1
+    assert [text.get_text() for text in axes.texts] == ["cut: far, 1 step, -90 to -90"]
+    assert len({line.get_marker() for line in axes.lines[:3]}) == 3
+
+
+def test_the_papers_value_is_drawn_where_ours_is_no_number(row):
+    figure = curves.against_budget([row(metric="psnr"), row(metric="psnr", mean=None, paper=3.0, budget=0.7)], ("psnr",))
+    assert figure.axes[0].get_xticks().tolist() == [0.1, 0.7]
+    assert "the paper's value" in texts(figure)
 
 
 def test_save(tmp_path):
@@ -214,7 +253,7 @@ def test_save(tmp_path):
     save(Figure(figsize=(1, 1)), tmp_path / "b.png")
     assert (tmp_path / "a.gif").read_bytes() == b"content"
     with Image.open(tmp_path / "b.png") as picture:
-        assert picture.info["dpi"][0] == pytest.approx(200, abs=0.1)
+        assert picture.info["dpi"][0] == pytest.approx(300, abs=0.1)
     with pytest.raises(OutputError):
         save(b"", tmp_path / "a.gif" / "below.png")
     assert data_uri(b"abc") == "data:image/png;base64,YWJj"
