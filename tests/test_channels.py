@@ -136,7 +136,7 @@ def test_two_readings_are_combined_as_bayes_has_it():
     ],
 )
 def test_impossible_noise(make):
-    with pytest.raises(ConfigError, match=r"must be|two levels"):
+    with pytest.raises(ConfigError, match=r"^(sigma|dose|p) must be|two levels"):
         make()
 
 
@@ -195,3 +195,21 @@ def test_flips_are_combined_by_their_odds():
 def test_a_reading_is_the_truth_and_the_noise_of_the_seed():
     truth = torch.rand(50, generator=seeded(1))
     torch.testing.assert_close(Gaussian(0.1).read(truth, seeded()), truth + 0.1 * torch.randn(50, generator=seeded()))
+
+
+@pytest.mark.parametrize("p", [0.1, 0.4])
+def test_one_reading_of_a_bit_is_what_was_read(p):
+    value, noise = BitFlip(p).combine(torch.tensor([[1.0, 0.0]]), torch.ones(1, 2, dtype=torch.bool))
+    assert value.tolist() == [1.0, 0.0]
+    torch.testing.assert_close(noise, torch.full((2,), p))
+
+
+@pytest.mark.parametrize("noisy", [Gaussian(0.05), Poisson(30.0)], ids=["gaussian", "poisson"])
+def test_the_gain_of_a_site_is_its_own(noisy):
+    """Whatever the sites around it and the other images are."""
+    log_weights, centres, widths = torch.rand(3, 2, 1, 3, 4, 3, generator=seeded())
+    parts = (log_weights.log_softmax(2), centres, 0.02 + 0.2 * widths)
+    whole = Mixture(*parts).gain(noisy)
+    for image, row, column in ((0, 0, 0), (0, 3, 1), (1, 2, 2)):
+        alone = Mixture(*(part[image : image + 1, :, :, row : row + 1, column : column + 1] for part in parts))
+        torch.testing.assert_close(whole[image, 0, row, column], alone.gain(noisy).squeeze())

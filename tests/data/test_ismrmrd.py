@@ -95,3 +95,33 @@ def test_lines_that_the_header_does_not_have(tmp_path):
         file["dataset/data"][:] = table
     with pytest.raises(DataError, match="12 lines with line 6 in the middle, but the acquisitions are lines 0 to 40"):
         read_slice(tmp_path / "bad.h5", (8, 8))
+
+
+@pytest.mark.parametrize("damaged", ["xml", "data"])
+def test_damaged_lengths_do_not_fill_the_memory(tmp_path, damaged):
+    """HDF5 would set aside as many bytes as a damaged length says, before it finds that they are not there."""
+    path = tmp_path / "bad.h5"
+    write(path, truth()[1])
+    with h5py.File(path) as file:
+        found = file[f"dataset/{damaged}"].id
+        if damaged == "xml":
+            place = found.get_offset()
+        else:
+            kind = found.get_type()
+            place = found.get_chunk_info(3).byte_offset + kind.get_member_offset(kind.get_member_index(b"data"))
+    content = bytearray(path.read_bytes())
+    content[place : place + 4] = (2**31 - 1).to_bytes(4, "little")
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=r"2,147,483,647 (characters|numbers)"):
+        read_slice(path, (8, 8))
+
+
+def test_compressed_tables_are_refused(tmp_path):
+    write(tmp_path / "scan.h5", truth()[1])
+    with h5py.File(tmp_path / "scan.h5", "a") as file:
+        table = file["dataset/data"]
+        dtype, values = table.dtype, table[:]
+        del file["dataset/data"]
+        file["dataset"].create_dataset("data", data=values, dtype=dtype, chunks=(1,), compression="gzip")
+    with pytest.raises(DataError, match="store it without filters"):
+        read_slice(tmp_path / "scan.h5", (8, 8))

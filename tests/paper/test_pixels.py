@@ -438,7 +438,9 @@ def test_a_preset_uses_its_own_weights(quick, tmp_path, monkeypatch):
     monkeypatch.setattr(scenes, "all_digits", lambda notes: None)
     cheap = mnist_sequential.methods(quick)[:1]
     monkeypatch.setattr(mnist_sequential, "methods", lambda prior, extra_steps=(): cheap)
-    results = mnist_sequential.run(Setup("own", range(1)))
-    assert results.preset == "own"
+    preset = tmp_path / "own.toml"
+    preset.write_text("[prior.mnist.random-masks]\n[prior.mnist.on-policy]\n")
+    results = mnist_sequential.run(Setup(str(preset), range(1)))
+    assert results.preset == str(preset)
     assert set(results.weights.values()) == {fingerprint(quick)}
     assert results.arrays["recording/step"].dtype == np.int32

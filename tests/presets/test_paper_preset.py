@@ -1,4 +1,4 @@
-"""Every section of the preset `paper` starts: two steps at its true size with a small batch, or at a tenth of the width."""
+"""Every section of the preset `paper` starts: two steps of a small batch, at its true size or a tenth of its width."""
 
 import math
 import tomllib
@@ -42,7 +42,9 @@ STATES = {"mnist": ((1, 32, 32), 2), "cifar10": ((3, 32, 32), 8)}
 
 def images(dataset, count=4):
     shape, states = STATES[dataset]
-    tokens = torch.randint(1, states + 1, (count, *shape), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    tokens = torch.randint(
+        1, states + 1, (count, *shape), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)
+    )
     return Scenes(dataset, "train", tokens, torch.arange(count) % 10, states, 10)
 
 
@@ -69,7 +71,9 @@ def recipe(section, **small):
             return next(iter(loupe_recipes(settings, *pair).values()))
         settings = replace(presets.load(PRESET, section, DesignerSettings), batch_size=2)
         shape, states = STATES[rest[0]]
-        config = {"model": {"shape": shape, "num_states": states, "num_labels": 10, "network": "unet", "widths": [8, 8]}}
+        config = {
+            "model": {"shape": shape, "num_states": states, "num_labels": 10, "network": "unet", "widths": [8, 8]}
+        }
         config["model"] |= {"blocks": [1, 1], "patch": 2, "embedding": 8, "encoding": "one-hot", "time_input": True}
         frozen = fresh(hub.build, config | {"kind": "prior"}, "prior").requires_grad_(False)
         return DesignerRecipe(settings, *pair, frozen)
@@ -145,7 +149,12 @@ def test_every_section_is_read():
     assert set(TENTH) < set(TRAINED)
     assert load_settings(PRESET).dataset == "fastmri"
     assert presets.load(PRESET, "experiment.gradient-estimators", GradientSettings).masks == 8
-    wanted = {"generator.cifar10.paper", "loupe.cifar10", "generator.mnist.paper-decoder", "generator.mnist.observed-weak"}
+    wanted = {
+        "generator.cifar10.paper",
+        "loupe.cifar10",
+        "generator.mnist.paper-decoder",
+        "generator.mnist.observed-weak",
+    }
     assert wanted <= set(TRAINED)
 
 

@@ -45,7 +45,8 @@ def report(path, tmp_path, readme=None, **options):
 def test_write_report(tiny_results, tmp_path):
     missing = report(tiny_results, tmp_path, pdf=tmp_path / "pdf")
     assert missing == sorted(set(EXPERIMENTS) - {"mnist-sequential"})
-    assert "- [MNIST](results-mnist.md): MNIST, sequential acquisition" in (tmp_path / "docs" / "results.md").read_text()
+    index = (tmp_path / "docs" / "results.md").read_text()
+    assert "- [MNIST](results-mnist.md): MNIST, sequential acquisition" in index
     markdown = (tmp_path / "docs" / "results-mnist.md").read_text()
     names = re.findall(r"\]\(figures/([^)]+)\)", markdown)
     assert names == ["mnist-sequential.png", "mnist-examples.png", "mnist-steps.png", "mnist-steps.gif"]

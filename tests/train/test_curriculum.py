@@ -5,6 +5,7 @@ import torch
 
 from conftest import make_absorbing, make_context, random_tokens, seeded
 from sensewise import predictions
+from sensewise.data.scenes import Scenes
 from sensewise.errors import ConfigError
 from sensewise.information import per_pixel
 from sensewise.policies.choose import SPREAD_VARIANCE, TopK
@@ -217,3 +218,20 @@ def test_a_relative_loss_is_divided_by_what_the_prior_expects(tiny_digits, obser
     nats = -(log_probs * torch.where(y == MASK, 1.0, observed_weight)).flatten(1).sum(1)
     expected = prediction.entropy().flatten(1).sum(1)
     torch.testing.assert_close(found, 0.1 * (nats / (expected + 5.0)).mean())
+
+
+@pytest.mark.parametrize(("power", "together"), [(0.0, False), (1.0, True)])
+def test_the_papers_way_corrupts_every_site_at_a_drawn_timestep(power, together):
+    shape = (3, 8, 8)
+    values = torch.randint(1, 3, (6, *shape), dtype=torch.uint8, generator=seeded())
+    colours = Scenes("toy", "train", values, torch.arange(6), 2, 10)
+    one = objective(colours, Curriculum(survival_power=power), make_absorbing(shape=shape), batch_size=32)
+    x, _, sites, t = one._batch(seeded(1))
+    assert sites.shape == x.shape == (32, *shape)
+    assert bool((sites == sites[:, :1]).all()) is together
+    assert (t is None) is together
+    if t is not None:
+        survival = one.model.process.survival(t)
+        kept = sites.float().mean((1, 2, 3))
+        assert (kept - survival).abs().mean() < 0.05
+    assert one.loss(one.model, 0, seeded(1)).isfinite()

@@ -43,9 +43,7 @@ def section(results: Results) -> Section:
         for name, title in JUDGES.items()
     ]
     figures = [
-        Picture(
-            "mri-phantom.png", slice_examples(results.arrays, "median"), "The phantom at s = 0.25, judged by B."
-        ),
+        Picture("mri-phantom.png", slice_examples(results.arrays, "median"), "The phantom at s = 0.25, judged by B."),
         Picture("mri-phantom-rows.png", rows_by_budget(results.arrays, MAIN_ROWS), "Rows sampled by each mask."),
     ]
     paragraphs = [

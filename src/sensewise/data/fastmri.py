@@ -20,7 +20,7 @@ import h5py
 import torch
 from torch import Tensor
 
-from sensewise.data.ismrmrd import Header, is_raw, parse_header, read_raw
+from sensewise.data.ismrmrd import Header, is_raw, parse_header, read_raw, read_text
 from sensewise.data.scenes import Dataset, Root, Scenes
 from sensewise.data.sources import check_unpacked, data_root
 from sensewise.data.stored import MOST, Axis, Stored
@@ -134,10 +134,7 @@ def _drawn(file: Any) -> tuple[int, int] | None:
 
 def _header(file: Any, path: Path) -> Header | None:
     found = _own(file, "ismrmrd_header")
-    if found is None or found.shape != ():
-        return None
-    text = found[()]
-    return parse_header(text, path) if isinstance(text, bytes | str) else None
+    return None if found is None else parse_header(read_text(found, path), path)
 
 
 def _checked(file: Any, path: Path) -> Any:

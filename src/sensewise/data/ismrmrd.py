@@ -138,9 +138,52 @@ def read_measured(path: Path) -> tuple[np.ndarray, np.ndarray]:
     return kspace, seen
 
 
-def _text(dataset: Any) -> bytes:
+def read_text(dataset: Any, path: Path) -> bytes:
+    """The text of a data set; a damaged length, for which HDF5 would set aside gigabytes, is refused."""
+    kind, length = h5py.check_string_dtype(dataset.dtype), dataset.dtype.itemsize
+    if kind is None or dataset.size != 1:
+        raise DataError(f"{path}: {dataset.name} is not a text")
+    if kind.length is None:
+        (length,) = _lengths(_stored_bytes(dataset, path), offset=0, each=16)
+    if length > MOST_HEADER:
+        raise DataError(f"{path}: {dataset.name} has {length:,} characters, and at most {MOST_HEADER:,} are read")
     value = dataset[()] if dataset.shape == () else dataset[0]
     return value if isinstance(value, bytes) else str(value).encode()
+
+
+def _stored_bytes(dataset: Any, path: Path) -> bytes:
+    """What of a small data set lies in its own place in the file: of texts and lists, their lengths."""
+    if dataset.chunks is not None:
+        parts = [dataset.id.get_chunk_info(number) for number in range(dataset.id.get_num_chunks())]
+        parts.sort(key=lambda part: part.chunk_offset)
+        places = [(part.byte_offset, part.size) for part in parts]
+        if dataset.id.get_create_plist().get_nfilters():
+            raise DataError(f"{path}: {dataset.name} is compressed, which is not read: store it without filters")
+    else:
+        places = [(dataset.id.get_offset(), dataset.id.get_storage_size())]
+    with path.open("rb") as file:
+        found = []
+        for place, size in places:
+            if place is None or size > MOST_LINES * 1024:
+                raise DataError(f"{path}: {dataset.name} is stored in a way that is not read")
+            file.seek(place)
+            found.append(file.read(size))
+    return b"".join(found)
+
+
+def _lengths(content: bytes, offset: int, each: int) -> list[int]:
+    """The lengths, one every `each` bytes, of lists whose elements lie elsewhere in the file."""
+    starts = range(offset, len(content) - 3, each)
+    return [int.from_bytes(content[start : start + 4], "little") for start in starts] or [0]
+
+
+def _check_lists(table: Any, path: Path) -> None:
+    """Refuse acquisitions that say they are longer than the file."""
+    kind = table.id.get_type()
+    offset = kind.get_member_offset(kind.get_member_index(b"data"))
+    longest = max(_lengths(_stored_bytes(table, path), offset, kind.get_size()))
+    if 4 * longest > path.stat().st_size:
+        raise DataError(f"{path}: an acquisition of {longest:,} numbers is longer than the file: it is damaged")
 
 
 def _sorted(file: Any, path: Path) -> tuple[np.ndarray, np.ndarray, Header]:
@@ -154,7 +197,8 @@ def _sorted(file: Any, path: Path) -> tuple[np.ndarray, np.ndarray, Header]:
         raise DataError(f"{path}: dataset/data is not a table of ISMRMRD acquisitions in the file itself")
     if not 1 <= len(table) <= MOST_LINES:
         raise DataError(f"{path}: {len(table)} acquisitions: 1 to {MOST_LINES:,} are read")
-    header = parse_header(_text(group["xml"]), path)
+    header = parse_header(read_text(group["xml"], path), path)
+    _check_lists(table, path)
     heads = table.fields("head")[:]
     wanted = np.ones(len(heads), dtype=bool)
     for bit in SKIPPED:
@@ -185,8 +229,9 @@ def _filled(
     if 8 * int(np.prod(shape, dtype=np.float64)) > max(64_000_000, 4 * path.stat().st_size):
         raise DataError(f"{path}: the header describes k-space of {shape}, far more than the file holds")
     kspace, seen = np.zeros(shape, np.complex64), np.zeros(shape[:1] + shape[2:3], np.int64)
+    samples_of = table.fields("data")
     for acquisition, number, place in zip(wanted, numbers, places, strict=True):
-        head, values = heads[acquisition], table[int(acquisition)]["data"]
+        head, values = heads[acquisition], samples_of[int(acquisition)]
         count, centre = int(head["number_of_samples"]), int(head["center_sample"])
         if len(values) != 2 * count * shape[1]:
             raise DataError(

@@ -1,7 +1,7 @@
 """Where ours differs from the paper, said openly: one table whose numbers and directions are computed.
 
 What is compared, what the paper says and our explanation stand in `differences.toml`, written by people. A comparison
-is a definition in the language of `report.prose`: two rows of ours per budget. The paper's two values are taken from the
+is a definition in the language of `report.prose`: two rows of ours per budget. The paper's two values come from the
 same rows where the paper gives both.
 """
 

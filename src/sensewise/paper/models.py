@@ -37,11 +37,12 @@ def folder(preset: str, name: str, command: str, file: str = hub.CONFIG) -> Path
 
 
 def stages(preset: str, dataset: str) -> list[str]:
-    """The stages of `STAGES` that a preset trains."""
-    known = [stage for stage in STAGES if presets.has(preset, f"prior.{dataset}.{stage}")]
-    if not known:
-        raise ConfigError(f"preset {preset!r} has no section [prior.{dataset}.{STAGES[0]}]")
-    return known
+    """The stages of `STAGES` that a preset trains; all, for the name of runs that no file describes."""
+    try:
+        known = [stage for stage in STAGES if presets.has(preset, f"prior.{dataset}.{stage}")]
+    except ConfigError:
+        return list(STAGES)
+    return known or list(STAGES)
 
 
 def prior(preset: str, dataset: str, stage: str | None = None) -> AbsorbingPrior:

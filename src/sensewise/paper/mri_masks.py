@@ -145,7 +145,10 @@ DRAWN = (
     "sequential-value",
 )
 """Lines of Figures mri-judge and mri-zf."""
-BANDS = "Bands: two standard deviations over seeds. Methods far below the others are cut, with a note."
+BANDS = (
+    "Bands: two standard deviations over seeds. Squares: the paper's gains, on fastMRI. Methods far below the others "
+    "are cut, with a note."
+)
 MADE = {
     "accepted-swaps": "Swaps that the static search accepted",
     "start-share": "Share of the static search's gain on redrawn variable density that its start has (U-Net A)",

@@ -48,7 +48,7 @@ def _read(path: Path) -> Results:
 
 
 def _section(results: Results, make: SectionOf) -> Section:
-    """The section of a results file, without tables of what has not been measured; refuses arrays that lack something."""
+    """The section of a results file without empty tables; refuses arrays that lack what a figure needs."""
     try:
         section = make(results)
         return replace(section, tables=[made for made in section.tables if made.lines])

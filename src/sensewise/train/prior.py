@@ -112,10 +112,11 @@ class PriorObjective(Objective):
         x = torch.where(flipped.view(-1, 1, 1, 1), x.flip(-1), x)
         if label is not None:
             label = torch.where(torch.cat([rollouts.known, known]).to(self.device), label, UNKNOWN)
-        count = self.num_actions if c.survival_power else self.num_actions * self.scenes.shape[0]
+        shape = (x.shape[1], x.shape[2], x.shape[3])
+        count = self.num_actions if c.survival_power else self.num_actions * shape[0]
         drawn, t = random_masks(len(known), count, c.survival_power, generator)
-        fresh_sites = site_mask(drawn, self.scenes.shape) if c.survival_power else drawn.view(-1, *self.scenes.shape)
-        sites = torch.cat([site_mask(rollouts.mask, self.scenes.shape).to(self.device), fresh_sites.to(self.device)])
+        fresh_sites = site_mask(drawn, shape) if c.survival_power else drawn.view(-1, *shape)
+        sites = torch.cat([site_mask(rollouts.mask, shape).to(self.device), fresh_sites.to(self.device)])
         return x, label, sites, None if t is None or rolled else t.to(self.device)
 
     def loss(self, model: Prior, step: int, generator: Generator) -> Tensor:

@@ -243,7 +243,9 @@ def test_bands_and_cuts(row):
 
 
 def test_the_papers_value_is_drawn_where_ours_is_no_number(row):
-    figure = curves.against_budget([row(metric="psnr"), row(metric="psnr", mean=None, paper=3.0, budget=0.7)], ("psnr",))
+    figure = curves.against_budget(
+        [row(metric="psnr"), row(metric="psnr", mean=None, paper=3.0, budget=0.7)], ("psnr",)
+    )
     assert figure.axes[0].get_xticks().tolist() == [0.1, 0.7]
     assert "the paper's value" in texts(figure)
 

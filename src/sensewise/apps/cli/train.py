@@ -185,7 +185,7 @@ def generator(
     variant: Annotated[
         str,
         typer.Option(
-            help="disarm (the shipped one), or a control: observed, straight-through, ...; on CIFAR-10: entropy."
+            help="disarm (the shipped one), or a control: observed, straight-through, ...; on CIFAR-10: paper, entropy."
         ),
     ] = "disarm",
     dataset: Dataset = "mnist",

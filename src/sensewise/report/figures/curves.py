@@ -119,9 +119,18 @@ def _cut(axes: Axes, rows: Sequence[Row], found: metrics.MetricInfo, aside: Sequ
             notes.append(f"cut: {name}, {max(values):+.{decimals}f} to {min(values):+.{decimals}f}")
     text = "\n".join(notes)
     if text:
-        box = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 1.5}
-        place = {"transform": axes.transAxes, "ha": "right", "va": "bottom"}
-        axes.text(0.99, 0.02, text, fontsize=7.5, color="#333333", bbox=box, **place)
+        box: dict[str, Any] = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 1.5}
+        axes.text(
+            0.99,
+            0.02,
+            text,
+            transform=axes.transAxes,
+            ha="right",
+            va="bottom",
+            fontsize=7.5,
+            color="#333333",
+            bbox=box,
+        )
 
 
 def panels(shown: Sequence[Panel], columns: int | None = None, aside: Sequence[str] = ()) -> Figure:

@@ -15,7 +15,6 @@ from sensewise.report.figures.style import show, style, tinted
 
 Arrays = Mapping[str, np.ndarray]
 _NATS: dict[str, Any] = {"cmap": "magma", "vmin": 0, "vmax": np.log(2)}
-_BITS = "entropy of a pixel (nats)"
 
 
 def _arrow(axes: Axes, text: str, *, length: float = 0.34) -> None:
@@ -42,7 +41,7 @@ def pipeline(arrays: Arrays, recording: Recording) -> Figure:
     part = {key.removeprefix("pipeline/"): value for key, value in arrays.items() if key.startswith("pipeline/")}
     with style():
         figure = Figure(figsize=(10.4, 7.4), layout="constrained")
-        above, below = figure.subfigures(2, 1, height_ratios=(1.12, 1), hspace=0.03)
+        above, below = figure.subfigures(2, 1, squeeze=False, height_ratios=(1.12, 1), hspace=0.03).flat
         _one_shot(above, part)
         _sequential(below, recording)
     return figure

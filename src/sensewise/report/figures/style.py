@@ -48,7 +48,7 @@ def to_bytes(figure: Figure, kind: str = "png", dpi: int = DPI) -> bytes:
     """A figure as the content of a file: `png`, `pdf` or `svg`; of the latter two only the pictures have dots."""
     buffer = io.BytesIO()
     with style():
-        smaller = {"pil_kwargs": {"optimize": True}} if kind == "png" else {}
+        smaller: Any = {"pil_kwargs": {"optimize": True}} if kind == "png" else {}
         figure.savefig(buffer, format=kind, dpi=dpi, bbox_inches="tight", pad_inches=0.08, **smaller)
     return buffer.getvalue()
 
