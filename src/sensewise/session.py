@@ -157,7 +157,9 @@ class Session:
         elif sigma is None:
             told = self._tokens(read).T  # (C, n)
         else:
-            raise SessionError("this prior takes readings without noise: leave sigma out, or take a prior such as any-grey")
+            raise SessionError(
+                "this prior takes readings without noise: leave sigma out, or take a prior such as any-grey"
+            )
         observation = loop.observation.clone().view(len(told), height * width)
         observation[:, pixels] = told
         loop.tell(observation.view(1, len(told), height, width))

@@ -48,7 +48,14 @@ def test_every_file_has_the_size_of_the_picture(picture, prior, tmp_path):
     assert "40 x 30, 16 bits -> 40 x 30, 256 levels" in text
     names = {path.name for path in (tmp_path / "out").iterdir()}
     arrays = {"mask.npy", "reconstruction.npy", "uncertainty.npy"}
-    assert names == {*arrays, "mask.png", "reconstruction.png", "uncertainty.png", "acquisition.png", "acquisition.json"}
+    assert names == {
+        *arrays,
+        "mask.png",
+        "reconstruction.png",
+        "uncertainty.png",
+        "acquisition.png",
+        "acquisition.json",
+    }
     for name in arrays:
         assert np.load(tmp_path / "out" / name).shape == (40, 30)
     for name in ("mask.png", "reconstruction.png", "uncertainty.png"):

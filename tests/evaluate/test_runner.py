@@ -123,7 +123,7 @@ def test_experiments_are_found_by_name(tmp_path, monkeypatch):
     (tmp_path / "own_tables" / "my_table.py").write_text(
         "from sensewise.evaluate.experiment import Experiment\nEXPERIMENT = Experiment('my-table', print)\n"
     )
-    found = Experiments("own_tables", ["my-table"])
+    found = Experiments({"my-table": "own_tables"})
     assert found["my-table"].name == "my-table"
     assert list(found) == ["my-table"]
     with pytest.raises(ConfigError, match="choose one of my-table"):

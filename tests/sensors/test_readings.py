@@ -10,7 +10,7 @@ from sensewise.channels import BitFlip, Gaussian, Poisson
 from sensewise.errors import ConfigError, DataError
 from sensewise.loop import acquire
 from sensewise.policies.simple import Random
-from sensewise.sensors.readings import ReadingSensor, Readings
+from sensewise.sensors.readings import Readings, ReadingSensor
 from sensewise.tokens import unpack
 
 IMAGE = torch.rand(2, 1, 5, 6, generator=seeded())

@@ -13,10 +13,10 @@ from functools import lru_cache
 from threading import Lock
 from typing import TYPE_CHECKING
 
+from sensewise.beyond import EXPERIMENTS
 from sensewise.errors import ConfigError, ProcessError
 from sensewise.evaluate.journal import Measure, Value, code_digest, timed
 from sensewise.evaluate.runner import Engine, plan
-from sensewise.paper import EXPERIMENTS
 
 if TYPE_CHECKING:
     from distributed import Client

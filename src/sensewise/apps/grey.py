@@ -39,7 +39,9 @@ def parse_noise(text: str | None) -> Channel:
     try:
         value = float(number)
     except ValueError:
-        raise ConfigError(f"noise {text!r} is not known: give a standard deviation such as 0.05, or poisson:DOSE") from None
+        raise ConfigError(
+            f"noise {text!r} is not known: give a standard deviation such as 0.05, or poisson:DOSE"
+        ) from None
     if kind in ("", "gaussian"):
         return Gaussian(value)
     if kind == "poisson":

@@ -1,6 +1,7 @@
 """Tables and figures that the paper does not have, one file each, as in `sensewise.paper`."""
 
+from sensewise import paper
 from sensewise.evaluate.experiment import Experiments
 
-EXPERIMENTS = Experiments("sensewise.beyond", ("mri-phantom",))
-"""Every experiment beyond the paper, by name."""
+EXPERIMENTS = Experiments({**paper.EXPERIMENTS.homes, "mri-phantom": __name__})
+"""Every experiment there is, the paper's first, by name."""

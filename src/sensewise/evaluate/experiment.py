@@ -63,29 +63,27 @@ class Experiments(Mapping[str, Experiment]):
     """Experiments by name, each imported when it is first asked for, so that listing them is quick.
 
     Args:
-        package: whose modules define `EXPERIMENT`, such as "sensewise.paper".
-        names: of the experiments; `mnist-sequential` is in the module `mnist_sequential`.
+        homes: the package of each, such as "sensewise.paper"; `mnist-sequential` is `EXPERIMENT` in its module
+            `mnist_sequential`.
     """
 
-    def __init__(self, package: str, names: Sequence[str]) -> None:
-        self.package, self.names = package, tuple(names)
+    def __init__(self, homes: Mapping[str, str]) -> None:
+        self.homes = dict(homes)
 
     def __getitem__(self, name: str) -> Experiment:
-        if name not in self.names:
-            raise KeyError(name)
-        found: Experiment = import_module(f"{self.package}.{name.replace('-', '_')}").EXPERIMENT
+        found: Experiment = import_module(f"{self.homes[name]}.{name.replace('-', '_')}").EXPERIMENT
         return found
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.names)
+        return iter(self.homes)
 
     def __len__(self) -> int:
-        return len(self.names)
+        return len(self.homes)
 
     def find(self, name: str) -> Experiment:
         """The experiment of that name, or that of another module, `module:NAME`; refuses one that there is not."""
         if ":" in name:
             return from_text(name, Experiment)
-        if name not in self.names:
-            raise ConfigError(f"no experiment {name!r}: choose one of {', '.join(self.names)}")
+        if name not in self.homes:
+            raise ConfigError(f"no experiment {name!r}: choose one of {', '.join(self.homes)}")
         return self[name]

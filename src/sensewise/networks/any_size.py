@@ -223,7 +223,7 @@ class AnySize(nn.Module):
         and rough pictures.
         """
         m = self.components
-        logits, shift, log_width, log_scale = torch.split(raw, (m, m, m, 1), dim=1)  # (B, M, H, W) and (B, 1, H, W)
+        logits, shift, log_width, log_scale = torch.split(raw, [m, m, m, 1], dim=1)  # (B, M, H, W) and (B, 1, H, W)
         contrast = summary[:, -1].view(-1, 1, 1, 1)
         log_scale = (log_scale + torch.log(0.2 * contrast)).clamp(math.log(0.002), math.log(0.5))
         centres = (smooth + log_scale.exp() * shift).clamp(-0.5, 1.5)

@@ -3,18 +3,20 @@
 from sensewise.evaluate.experiment import Experiments
 
 EXPERIMENTS = Experiments(
-    "sensewise.paper",
-    (
-        "mnist-sequential",
-        "mnist-one-shot",
-        "side-information",
-        "gradient-estimators",
-        "mask-state",
-        "baselines",
-        "cifar10-one-shot",
-        "cifar10-sequential",
-        "mri-masks",
-        "mri-sequential",
-    ),
+    dict.fromkeys(
+        (
+            "mnist-sequential",
+            "mnist-one-shot",
+            "side-information",
+            "gradient-estimators",
+            "mask-state",
+            "baselines",
+            "cifar10-one-shot",
+            "cifar10-sequential",
+            "mri-masks",
+            "mri-sequential",
+        ),
+        __name__,
+    )
 )
 """Every experiment of the paper, by name."""

@@ -11,6 +11,7 @@ from sensewise.priors.base import Prior
 from sensewise.sensors.base import View
 from sensewise.sensors.pixels import Pixels
 
+
 class Greedy(Policy):
     """The actions that a prior expects to learn most from.
 

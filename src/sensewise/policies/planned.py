@@ -167,7 +167,6 @@ class RowPlan(nn.Module):
         start = top_k(4.0 * mask.float() + 2.0 * self.static.float() - torch.sigmoid(worth), self.k)
         return improve(worth, self.overlap, start, mask, MARGIN)
 
-
     def with_budget(self, k: int) -> "RowPlan":
         """The same coefficients for another number of rows: a static mask and a core of their own, nothing fitted."""
         other = RowPlan(self.rows, self.acs, k)

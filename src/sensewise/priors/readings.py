@@ -44,7 +44,9 @@ class ReadingPrior(Prior):
                 f"{tuple(y.shape)}: sensewise.tokens.pack makes them"
             )
         if min(y.shape[2:]) < SMALLEST:
-            raise DataError(f"a picture of {y.shape[2]} x {y.shape[3]} is too small: {SMALLEST} x {SMALLEST} is the least")
+            raise DataError(
+                f"a picture of {y.shape[2]} x {y.shape[3]} is too small: {SMALLEST} x {SMALLEST} is the least"
+            )
         if not y.is_meta and not bool((y[:, 1] >= 0).all()):
             raise DataError("the noise of a reading must be a number that is not negative")
         if label is not None and not label.is_meta and bool((label != UNKNOWN).any()):

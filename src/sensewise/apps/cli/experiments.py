@@ -77,7 +77,7 @@ def merge(
 
 def _experiments(name: str, folder: Path) -> "dict[str, Experiment]":
     """Experiments by what was said to choose them."""
-    from sensewise.paper import EXPERIMENTS
+    from sensewise.beyond import EXPERIMENTS
 
     found = dict(EXPERIMENTS) if name == "all" else {name: EXPERIMENTS.find(name)}
     ensure_writable(folder)
@@ -104,9 +104,9 @@ def report(
     ] = None,
 ) -> None:
     """Draw every table and figure from the results files: ours beside the paper's."""
+    from sensewise.beyond import EXPERIMENTS
     from sensewise.evaluate.experiment import Experiment
     from sensewise.files import from_text
-    from sensewise.paper import EXPERIMENTS
     from sensewise.paper.together import JOINT
     from sensewise.report.page import write_report
 

@@ -70,7 +70,8 @@ def acquire(
         ),
     ] = None,
     steps: Annotated[
-        int | None, typer.Option(help="In how many steps.", show_default="32 for picture files; 16; 1 for rows of k-space")
+        int | None,
+        typer.Option(help="In how many steps.", show_default="32 for picture files; 16; 1 for rows of k-space"),
     ] = None,
     policy: Annotated[
         str | None,
