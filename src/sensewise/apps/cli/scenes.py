@@ -71,7 +71,7 @@ def acquire(
     ] = None,
     steps: Annotated[
         int | None,
-        typer.Option(help="In how many steps.", show_default="32 for picture files; 16; 1 for rows of k-space"),
+        typer.Option(help="In how many steps.", show_default="32 for picture files, 1 for rows, else 16"),
     ] = None,
     policy: Annotated[
         str | None,
