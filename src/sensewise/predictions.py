@@ -126,8 +126,8 @@ class Mixture(Prediction):
     forms. Each of the `N` evenly spaced levels has the mass that is nearest to it; entropy and mode go over the levels
     one at a time, so that memory stays small.
 
-    A reading $r = x + \sigma n$ multiplies the mixture by $\mathcal N(r; x, \sigma^2)$, which gives a mixture of the same
-    kind: $\tau'^2 = (\tau^{-2} + \sigma^{-2})^{-1}$, $\mu' = \mu + (r - \mu)\, \tau^2 / (\tau^2 + \sigma^2)$ and
+    A reading $r = x + \sigma n$ multiplies the mixture by $\mathcal N(r; x, \sigma^2)$, which gives a mixture of the
+    same kind: $\tau'^2 = (\tau^{-2} + \sigma^{-2})^{-1}$, $\mu' = \mu + (r - \mu)\, \tau^2 / (\tau^2 + \sigma^2)$ and
     $\pi' \propto \pi\, \mathcal N(r; \mu, \tau^2 + \sigma^2)$. Without noise the site becomes certain.
 
     Args:
@@ -171,7 +171,7 @@ class Mixture(Prediction):
     def _moments(self) -> tuple[Tensor, Tensor]:
         """Mean and variance after the cut-off, `(B, C, H, W)` each."""
         low, high = -self.centres / self.widths, (1 - self.centres) / self.widths  # (B, C, M, H, W)
-        below, above = torch.special.ndtr(low), torch.special.ndtr(-high)
+        below, above = _normal_cdf(low), _normal_cdf(-high)
         at_low, at_high = _density(low), _density(high)
         inside = (1 - below - above).clamp(min=0)
         shift = self.widths * (at_low - at_high)
@@ -193,7 +193,7 @@ class Mixture(Prediction):
 
     def _below(self, edge: float) -> Tensor:
         """The probability of intensities below an edge between two levels, `(B, C, H, W)`."""
-        return (self.log_weights.exp() * torch.special.ndtr((edge - self.centres) / self.widths)).sum(2)
+        return (self.log_weights.exp() * _normal_cdf((edge - self.centres) / self.widths)).sum(2)
 
     def _masses(self) -> Iterator[Tensor]:
         """The probability of one level after another, `(B, C, H, W)` each."""
@@ -247,7 +247,7 @@ class Mixture(Prediction):
         weights, total, below = self.log_weights.exp(), torch.zeros_like(noise), torch.zeros_like(noise)
         for edge in torch.linspace(0, 1, QUADRATURE + 1)[1:].tolist():
             place = torch.lerp(low, high, edge).unsqueeze(2)
-            up_to = (weights * torch.special.ndtr((place - self.centres) / reading)).sum(2)
+            up_to = (weights * _normal_cdf((place - self.centres) / reading)).sum(2)
             total += torch.special.entr((up_to - below).clamp(min=0))
             below = up_to
         of_reading = total + ((high - low) / QUADRATURE).log()
@@ -281,6 +281,11 @@ NARROWEST = 1e-5  # the width of a component that is known exactly
 QUADRATURE = 128  # cells
 
 
+def _normal_cdf(z: Tensor) -> Tensor:
+    """The normal distribution function; `torch.special.ndtr` has no digits left in its lower tail."""
+    return 0.5 * torch.special.erfc(-math.sqrt(0.5) * z)
+
+
 def _density(z: Tensor) -> Tensor:
     return torch.exp(-0.5 * z.square()) / math.sqrt(2 * math.pi)
 
@@ -290,7 +295,7 @@ def log_normal_mass(low: Tensor, high: Tensor) -> Tensor:
     flip = low > 0  # by symmetry both ends on the left, where the distribution keeps its digits
     low, high = torch.where(flip, -high, low), torch.where(flip, -low, high)
     far = high < -8
-    mass = torch.special.ndtr(torch.where(far, 0.0, high)) - torch.special.ndtr(torch.where(far, -1.0, low))
+    mass = _normal_cdf(torch.where(far, 0.0, high)) - _normal_cdf(torch.where(far, -1.0, low))
     near = torch.where(far, high, -8.0)  # beyond 8 widths: the tail from the nearer end, less that from the farther one
     gap = torch.where(far & low.isfinite(), high - low, 1.0)
     share = torch.where(low.isfinite(), torch.log(-torch.expm1((gap * near).clamp(max=-1e-6))), 0.0)
@@ -320,7 +325,7 @@ class Gain:
 
 @dataclass(frozen=True)
 class VarianceReduction:
-    r"""How much of its variance one noisy reading of a site is expected to remove, $v^2 / (v + \sigma^2)$, as a score."""
+    r"""How much of its variance a noisy reading of a site is expected to remove, $v^2 / (v + \sigma^2)$, as a score."""
 
     channel: Channel
 

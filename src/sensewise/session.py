@@ -147,7 +147,7 @@ class Session:
             values: whole numbers are tokens 1..N, floating-point numbers are intensities in [0, 1].
             sigma: the standard deviation of the readings, one number or one each, for priors that know noise.
         """
-        loop, (channels, height, width) = self._loop, self.shape
+        loop, (height, width) = self._loop, self.shape[1:]
         if loop.pending is None:
             raise SessionError("tell was called before ask: ask first, read the pixels it names, then tell")
         pixels = loop.pending[0].nonzero()[:, 0]

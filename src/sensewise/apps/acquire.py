@@ -36,7 +36,7 @@ from sensewise.tokens import quantize
 
 __all__ = ["FILES", "Settings", "acquire_source", "read_subject"]
 
-DEFAULT = "any-grey"  # the prior of picture files
+DEFAULT = "mnist"  # the prior of picture files
 BUNDLED = {"digit": "mnist", "photo": "cifar10"}
 """What `NAME:N` means: the data set, whose prior has the same name."""
 FILES = slices.FILES | {

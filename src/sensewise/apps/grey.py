@@ -39,12 +39,10 @@ def parse_noise(text: str | None) -> Channel:
     try:
         value = float(number)
     except ValueError:
-        raise ConfigError(
-            f"noise {text!r} is not known: give a standard deviation such as 0.05, or poisson:DOSE"
-        ) from None
-    if kind in ("", "gaussian"):
+        value = float("nan")
+    if kind in ("", "gaussian") and value == value:
         return Gaussian(value)
-    if kind == "poisson":
+    if kind == "poisson" and value == value:
         return Poisson(value)
     raise ConfigError(f"noise {text!r} is not known: give a standard deviation such as 0.05, or poisson:DOSE")
 
@@ -143,14 +141,14 @@ class AnyPicture(Subject):
         height, width = self.picture.values.shape
         lines = [
             f"{height} x {width}, {self.picture.kind} -> {height} x {width}, {self.prior.num_states} levels, prior "
-            f"{self.name}: {numbers['measured']} pixels ({float(taken.density):.1%}) measured in {numbers['steps']} steps, "
-            f"{numbers['psnr']:.1f} dB ({numbers['expected_psnr']:.1f} expected)"
+            f"{self.name}: {numbers['measured']} pixels ({float(taken.density):.1%}) measured in {numbers['steps']} "
+            f"steps, {numbers['psnr']:.1f} dB ({numbers['expected_psnr']:.1f} expected)"
         ]
         if stop is not None and not numbers["stopped"]:
             lines.append("the stop was not reached before the budget was spent: raise the budget, or ask for less")
         if not fit.fits:
             lines.append(
-                f"the prior does not fit this picture: {fit.pixels} pixels at random places were {fit.ratio:.0f} times as "
-                "wrong as it expected, so do not trust what it expects; train one with `sensewise train prior --data`"
+                f"the prior does not fit this picture: {fit.pixels} pixels at random places were {fit.ratio:.0f} times "
+                "as wrong as it expected, so do not trust what it expects"
             )
         return "\n".join(lines)

@@ -100,8 +100,8 @@ def scaled_to_grey(raw: np.ndarray, name: str) -> GreyPicture:
     height, width = raw.shape[:2]
     if height * width > MAX_PIXELS or min(height, width) < SMALLEST:
         raise DataError(
-            f"{name} has {height:,} x {width:,} pixels: sides of at least {SMALLEST} and at most {MAX_PIXELS:,} pixels in "
-            "all are needed"
+            f"{name} has {height:,} x {width:,} pixels: sides of at least {SMALLEST} and at most {MAX_PIXELS:,} pixels "
+            "in all are needed"
         )
     values = raw[..., :3].mean(2) if colour else raw.astype(np.float64)
     if not np.isfinite(values).all():

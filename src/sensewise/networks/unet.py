@@ -90,7 +90,7 @@ class UNet(nn.Module):
         blocks: residual blocks at each resolution, on the way down and again on the way up.
         patch: side of the square of pixels that is folded into channels.
         embedding: width of the vector that carries label and survival.
-        encoding: "one-hot", "ordinal" where the states are ordered levels, or "scalar", as the paper's network sees them.
+        encoding: "one-hot", "ordinal" where the states are ordered levels, or "scalar", as in the paper.
     """
 
     def __init__(

@@ -18,7 +18,8 @@ class Greedy(Policy):
     Args:
         prior: supplies the posterior.
         score: what a site is worth: `predictions.entropy`, the information gain of a noiseless reading in nats, or
-            `predictions.variance`, which knows that levels are ordered. An action is worth the sum over what it measures.
+            `predictions.variance`, which knows that levels are ordered. An action is worth the sum over
+            what it measures.
         view: how the prior looks through the sensor; pixels as they are by default.
         reach: how far a pixel tells about its neighbours: scores are summed over a neighbourhood of that width, in
             pixels. 0 looks at the pixel alone.

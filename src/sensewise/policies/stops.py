@@ -1,7 +1,7 @@
 """When to stop: rules that end an acquisition once the picture is good enough. The budget is the upper limit.
 
-What a prior expects to get wrong needs no truth, so a real sensor can follow it. `factor` makes an expectation cautious:
-a card's `calibration` holds the factor with which it was kept in so many of a hundred validation images.
+What a prior expects to get wrong needs no truth, so a real sensor can follow it. `factor` makes an expectation
+cautious: a card's `calibration` holds the factor with which it was kept in so many of a hundred validation images.
 """
 
 from dataclasses import dataclass

@@ -40,8 +40,8 @@ class ReadingPrior(Prior):
         """As for every prior; refuses tokens, labels and pictures that are too small."""
         if y.dim() != 4 or y.shape[1] != 2 or not y.is_floating_point():
             raise DataError(
-                f"this prior takes readings of shape (B, 2, H, W), intensities and their noise, got {y.dtype} with shape "
-                f"{tuple(y.shape)}: sensewise.tokens.pack makes them"
+                f"this prior takes readings of shape (B, 2, H, W), intensities and their noise, got {y.dtype} with "
+                f"shape {tuple(y.shape)}: sensewise.tokens.pack makes them"
             )
         if min(y.shape[2:]) < SMALLEST:
             raise DataError(

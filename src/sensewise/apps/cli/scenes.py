@@ -87,7 +87,7 @@ def acquire(
         str | None,
         typer.Option(
             help="A bundled prior's name or a run folder.",
-            show_default="any-grey for picture files, mnist for digit:N, cifar10 for photo:N",
+            show_default="mnist; cifar10 for photo:N",
         ),
     ] = None,
     folder: Annotated[Path, typer.Option("--out", help="Where the files go.")] = Path("runs/acquire"),
