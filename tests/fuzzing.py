@@ -5,8 +5,8 @@ import random
 import re
 import resource
 import signal
-import time
 import struct
+import time
 import zipfile
 import zlib
 from collections.abc import Callable
