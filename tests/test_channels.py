@@ -103,7 +103,7 @@ def test_gain_of_mixtures_by_quadrature():
 
 def test_scores_of_noisy_readings():
     prediction, channel = some(2), BitFlip(0.1)
-    assert torch.equal(predictions.Gain(channel)(prediction), prediction.gain(channel))
+    assert torch.equal(predictions.InformationGain(channel)(prediction), prediction.gain(channel))
     left = predictions.VarianceReduction(Gaussian(0.1))(prediction)
     assert ((left >= 0) & (left < prediction.variance())).all()
     torch.testing.assert_close(predictions.VarianceReduction(Gaussian(0))(prediction), prediction.variance())

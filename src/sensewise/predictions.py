@@ -314,7 +314,7 @@ def variance(prediction: Prediction) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Gain:
+class InformationGain:
     """The information of one reading through a channel, as a score."""
 
     channel: Channel
