@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sensewise.session import Session
     from sensewise.tokens import dequantize, quantize
 
-__version__ = "0.2.0.dev0"
+__version__ = "0.2.0"
 
 _HOMES = {
     "Greedy": "policies.greedy",

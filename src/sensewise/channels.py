@@ -110,6 +110,17 @@ class Poisson(Channel):
     def noise(self, readings: Tensor) -> Tensor:
         return (readings.clamp(min=1 / self.dose) / self.dose).sqrt()
 
+    def combine(self, readings: Tensor, taken: Tensor) -> tuple[Tensor, Tensor]:
+        """The mean of all counts of a site, and the noise of a mean reading of its picture.
+
+        The root of each count by itself would call low readings sure and high ones doubtful, so every average of them
+        would be too dark, by a whole count. Nor do priors know noise that differs within a picture.
+        """
+        count, scene = taken.sum(0), tuple(range(1, readings.dim() - 1))  # of a site; all dimensions but the batch
+        total = torch.where(taken, readings, 0.0).sum(0)
+        mean = (total.sum(scene, keepdim=True) + 1 / self.dose) / count.sum(scene, keepdim=True).clamp(min=1)
+        return total / count, (mean / (self.dose * count.clamp(min=1))).sqrt()  # 0 / 0 is NaN: nothing was read
+
     def outcomes(self, num_states: int) -> Tensor:
         rate = self.dose * torch.linspace(0, 1, num_states, dtype=torch.float64)[:, None]
         most = math.ceil(self.dose + REACH * math.sqrt(self.dose) + 10)
@@ -145,8 +156,12 @@ class BitFlip(Channel):
 
     def combine(self, readings: Tensor, taken: Tensor) -> tuple[Tensor, Tensor]:
         """The more probable state, and the probability that it is wrong: log-odds of several readings add up."""
-        odds = torch.logit(torch.tensor(1 - self.p), eps=1e-9)
-        total = torch.where(taken, torch.where(readings > 0.5, odds, -odds), 0.0).sum(0)
-        value = torch.where(taken.any(0), (total > 0).to(readings.dtype), torch.nan)
-        wrong = torch.sigmoid(-total.abs())
-        return value, torch.where(taken.any(0), torch.zeros_like(wrong) if self.p == 0 else wrong, 0.0)
+        return combine_flips(readings, taken, torch.tensor(self.p, device=readings.device))
+
+
+def combine_flips(readings: Tensor, taken: Tensor, p: Tensor) -> tuple[Tensor, Tensor]:
+    """As `BitFlip.combine`, with a probability of a flip `p` for each site; shapes that broadcast."""
+    odds = torch.logit(1 - p, eps=1e-9)
+    total = torch.where(taken, torch.where(readings > 0.5, odds, -odds), 0.0).sum(0)
+    value = torch.where(taken.any(0), (total > 0).to(readings.dtype), torch.nan)
+    return value, torch.where(taken.any(0) & (p > 0), torch.sigmoid(-total.abs()), 0.0)

@@ -83,6 +83,8 @@ def whole_folder(folder: Path, names: Collection[str]) -> Iterator[Path]:
             raise OutputError(f"cannot write {folder}: {error.strerror}; choose another folder") from error
         try:
             yield new
+            for path in (*new.rglob("*"), new):
+                _to_disk(path)
             if target.exists():
                 target.rename(old)
             new.rename(target)
@@ -195,10 +197,10 @@ def write_json(path: Path, value: Any) -> None:
 
 def read_bytes(path: Path, most: int) -> bytes:
     """The content of a file; refuses more than `most` bytes, and what is no file: a pipe would be waited for."""
-    return _checked_size(path, most).read_bytes()
+    return check_size(path, most).read_bytes()
 
 
-def _checked_size(path: Path, most: int) -> Path:
+def check_size(path: Path, most: int) -> Path:
     """The same path; refuses what is no file, or larger than `most` bytes, before anything of it is read."""
     if not path.exists():
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
@@ -237,7 +239,7 @@ def check_npy(stream: IO[bytes], size: int) -> None:
 
 def read_npy(path: Path, most: int) -> np.ndarray:
     """The array of an `.npy` file of at most `most` bytes, left on the disk until it is used; nothing is unpickled."""
-    with _checked_size(path, most).open("rb") as stream:
+    with check_size(path, most).open("rb") as stream:
         check_npy(stream, path.stat().st_size)
     return np.load(path, mmap_mode="r" if path.stat().st_size > LARGEST_JSON else None, allow_pickle=False)
 
@@ -267,7 +269,7 @@ def tensor_shapes(path: Path, most: int = LARGEST_TENSORS) -> dict[str, tuple[in
 def _opened(path: Path, most: int) -> Iterator[Any]:
     """A safetensors file whose sizes, header and number of tensors are within bounds."""
     try:
-        with _checked_size(path, most).open("rb") as stream:
+        with check_size(path, most).open("rb") as stream:
             header = int.from_bytes(stream.read(8), "little")
         if header > LARGEST_HEADER and path.stat().st_size > LARGEST_HEADER:
             raise DataError(f"{path} has a header of {header:,} bytes, and at most {LARGEST_HEADER:,} are read")

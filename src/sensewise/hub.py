@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
-from sensewise.errors import BudgetError, CheckpointError, DataError, SensewiseError
+from sensewise.errors import BudgetError, CheckpointError, ConfigError, DataError, SensewiseError
 from sensewise.files import (
     atomic,
     fingerprint,
@@ -41,16 +41,23 @@ from sensewise.networks.decoders import MaskDesigner
 from sensewise.networks.loupe import Loupe, LoupeRows
 from sensewise.networks.recon import RECONSTRUCTORS
 from sensewise.networks.rows import RowPolicyNetwork, RowValueNetwork
+from sensewise.policies.nearest import NearestRows
 from sensewise.policies.planned import RowPlan
+from sensewise.policies.stops import Calibration
+from sensewise.priors import engines
 from sensewise.priors.absorbing import AbsorbingPrior, prior_options
 from sensewise.priors.base import Prior
+from sensewise.priors.engines import EngineName
+from sensewise.priors.flips import FlipPrior
 from sensewise.priors.readings import ReadingPrior
 from sensewise.sensors.rows import RowProfile
 
 ASSETS = Path(__file__).parent / "assets"
 SHIPPED = "cpu"  # the preset whose models come with the package
 CONFIG, WEIGHTS = "config.json", "weights.safetensors"
+NOISY = "noisy"  # the encoding of priors over readings that may be wrong
 ANY_SIZE = "any-size"  # the network of priors over readings of pictures of any size
+TAKES = ("shape", "num_states", "num_labels")  # what the config of a prior says of its observations
 LARGEST_SIDE = 4096  # pixels or rows that a config may ask for
 LARGEST_WEIGHTS = 1_000_000_000  # bytes
 LARGEST_MASK = 1_000_000  # bytes
@@ -119,6 +126,8 @@ def _prior(model: Mapping[str, Any]) -> Prior:
     options = prior_options(model)
     own = _options(model, "shape", "num_states", "num_labels", "time_input", "mask_state", "network")
     network = PRIOR_NETWORKS[name](options["channels"], options["num_states"], options["num_labels"], **own)
+    if own.get("encoding") == NOISY:
+        return FlipPrior(network, **{key: options[key] for key in ("channels", "num_states", "num_labels", "size")})
     return AbsorbingPrior(network, **options)
 
 
@@ -152,6 +161,10 @@ def _row_plan(model: Mapping[str, Any]) -> RowPlan:
     return RowPlan(**_options(model))
 
 
+def _nearest_mask(model: Mapping[str, Any]) -> NearestRows:
+    return NearestRows(**_options(model))
+
+
 KINDS: dict[str, Callable[[Mapping[str, Any]], nn.Module]] = {
     "prior": _prior,
     "generator": _designer,
@@ -161,6 +174,7 @@ KINDS: dict[str, Callable[[Mapping[str, Any]], nn.Module]] = {
     "row-policy": _row_policy,
     "row-value": _row_value,
     "row-plan": _row_plan,
+    "nearest-mask": _nearest_mask,
 }
 """Every kind of model, and what makes one with fresh weights from the `model` part of its config."""
 ROW_MAJOR = ("generator", "loupe", "loupe-rows")  # laid out as made; the other kinds are faster channels-last
@@ -271,10 +285,20 @@ def save(folder: Path, config: Mapping[str, Any], module: nn.Module, *, half: bo
     write_json(folder / CONFIG, {**config, "sha256": sha256_of(folder / WEIGHTS)})
 
 
-def load_prior(name: str | Path, preset: str | Path = SHIPPED) -> Prior:
-    """A trained prior, ready to use: a bundled name such as "mnist", or a run folder."""
+def load_prior(name: str | Path, preset: str | Path = SHIPPED, engine: EngineName = "torch") -> Prior:
+    """A trained prior, ready to use: a bundled name such as "mnist", or a run folder.
+
+    Args:
+        engine: what computes it. "onnx" takes some five seconds to get ready and then half of the time for a single
+            image, with the same predictions up to 1e-5; it needs the extra `onnx` and a prior of tokens. "fastest"
+            takes the best one that is installed; the prior's `engine` says which.
+    """
     prior, _ = load(name, "prior", preset)
     assert isinstance(prior, Prior)
+    if engine != "torch":
+        if not isinstance(prior, AbsorbingPrior):
+            raise ConfigError(f"{name} is not a prior of tokens, and runs with engine torch alone")
+        prior.run_with(engine)
     return prior
 
 
@@ -284,6 +308,53 @@ def load_absorbing(name: str | Path, preset: str | Path = SHIPPED) -> AbsorbingP
     if not isinstance(prior, AbsorbingPrior):
         raise CheckpointError(f"{name} is another kind of prior than an absorbing one")
     return prior
+
+
+def find_guide(model: Mapping[str, Any], preset: str | Path = SHIPPED) -> Path | None:
+    """The folder of a small prior, `NAME-guide`, that can decide for one with this `model` in its config."""
+    places = [run_folder(preset, ""), *([ASSETS] if preset_name(preset) == SHIPPED else [])]
+    for path in (path for place in places for path in sorted(place.glob(f"*-guide/{CONFIG}"))):
+        config = read_json(path)
+        own = config.get("model") if isinstance(config, dict) else None
+        if isinstance(own, dict) and all(own.get(key) == model.get(key) for key in TAKES):
+            return path.parent
+    return None
+
+
+def load_guide(prior: Prior, preset: str | Path = SHIPPED) -> Prior:
+    """The small prior that decides for `prior` in `policies.amortised`; refuses where there is none."""
+    size = prior.size or ()
+    model = {"shape": [prior.channels, *size], "num_states": prior.num_states, "num_labels": prior.num_labels}
+    folder = find_guide(model, preset)
+    if folder is None:
+        raise CheckpointError("no small prior decides for this one: make it with `sensewise train prior --stage guide`")
+    return load_prior(folder, preset)
+
+
+def calibration(name: str | Path, preset: str | Path = SHIPPED) -> Calibration:
+    """What the card of a prior says about its expectations; refuses a card that says nothing."""
+    folder = find(name, preset)
+    config = read_json(folder / CONFIG)
+    found = config.get("calibration") if isinstance(config, dict) else None
+    if found is None:
+        raise CheckpointError(f"the card of {name} has no calibration: make one with `sensewise calibrate {name}`")
+    try:
+        factors = {float(level): float(factor) for level, factor in found["factors"].items()}
+        return Calibration(str(found["method"]), float(found["probability"]), int(found["images"]), factors)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{folder / CONFIG} has a damaged calibration: {error!r}") from error
+
+
+def save_calibration(folder: Path, found: Calibration, data: str) -> None:
+    """Write a calibration into the card of a prior.
+
+    Args:
+        data: what it was fitted on, in words.
+    """
+    config = read_json(folder / CONFIG)
+    factors = {f"{level:g}": factor for level, factor in sorted(found.factors.items())}
+    entry = {**vars(found), "factors": factors, "data": data}
+    write_json(folder / CONFIG, {**config, "calibration": entry})
 
 
 def load_row_prior(name: str | Path = "mri/row-prior", preset: str | Path = SHIPPED) -> tuple[Prior, RowProfile]:
@@ -376,6 +447,10 @@ def ship(folder: Path, target: Path) -> None:
             shutil.copyfile(folder / name, target / name)
 
 
+WEIGHTS_LICENCE = "Apache-2.0"
+"""Of everything that was trained here; the data's own licence goes with it."""
+
+
 @dataclass(frozen=True)
 class Card:
     """What a person asks about a model.
@@ -384,13 +459,14 @@ class Card:
         name: bundled name or run folder.
         kind: of the model.
         data: name of the data set.
-        licence: of the data.
+        licence: of the data, an SPDX expression and, in parentheses, whom to name.
         model: what `config.json` says about its size and shape.
         parameters: how many.
         steps: optimiser steps, or None where not recorded.
         minutes: of training, or None.
         validation: named numbers on held-out images, in the order in which they were logged.
         sha256: of the weights in half precision; the same for a run and its shipped copy.
+        engines: what can compute it here, the one that does so unless asked otherwise first.
     """
 
     name: str
@@ -403,6 +479,7 @@ class Card:
     minutes: float | None
     validation: Mapping[str, float]
     sha256: str
+    engines: tuple[str, ...] = ("torch",)
 
     def lines(self) -> list[tuple[str, str]]:
         """Names and values, as a person reads them."""
@@ -413,12 +490,14 @@ class Card:
         return [
             ("kind", self.kind),
             ("data", self.data),
+            ("licence of the weights", WEIGHTS_LICENCE),
             ("licence of the data", self.licence),
             *((name.replace("_", " "), _plain(value)) for name, value in self.model.items()),
             ("parameters", f"{self.parameters:,}"),
             ("trained", minutes + steps),
             ("validation", values or unknown),
             ("sha256 of the weights", self.sha256),
+            ("engines", ", ".join(self.engines)),
         ]
 
 
@@ -449,6 +528,7 @@ def card(name: str | Path, preset: str | Path = SHIPPED) -> Card:
         minutes=_number(trained.get("minutes"), float),
         validation={str(key): number for key, value in found if (number := _number(value, float)) is not None},
         sha256=fingerprint(model),
+        engines=("torch", "onnx") if isinstance(model, AbsorbingPrior) and engines.installed() else ("torch",),
     )
 
 

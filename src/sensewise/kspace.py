@@ -145,7 +145,7 @@ def _measured_middle(mask: Tensor) -> Tensor:
 def _bump(side: int, half: Tensor, device: torch.device) -> Tensor:
     """1 at zero frequency, falling as a cosine to 0 at a distance of `half` `(B, 1)`; `(B, side)`."""
     distance = (torch.arange(side, device=device) - side // 2).abs() / half
-    return torch.cos(0.5 * torch.pi * distance.clamp(max=1)).square()
+    return torch.where(distance < 1, torch.cos(0.5 * torch.pi * distance).square(), 0.0)  # cos(pi / 2) is not quite 0
 
 
 def combine(images: Tensor, maps: Tensor) -> Tensor:

@@ -5,13 +5,15 @@ one image against a real sensor, in another process or on another day. There is 
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Generator, Tensor
 
 from sensewise import masks
-from sensewise.errors import BudgetError, SessionError
+from sensewise.errors import BudgetError, ConfigError, SessionError
+from sensewise.policies import travel
 from sensewise.policies.base import Choice, Context, Policy, Start, Stop
 from sensewise.policies.choose import TopK
 from sensewise.sensors.base import Sensor, Side
@@ -29,6 +31,7 @@ class Trajectory:
         steps: `R`.
         stopped: True where a stop ended it before the budget was spent, `(B,)`; None where there was no stop.
         scores: the scores before each of the R steps, if they were asked for; `(B, K)` each.
+        grid: how the actions lie to each other, such as `(H, W)`.
     """
 
     observation: Tensor
@@ -36,6 +39,7 @@ class Trajectory:
     steps: int
     scores: tuple[Tensor, ...] = ()
     stopped: Tensor | None = None
+    grid: tuple[int, ...] = ()
 
     @property
     def mask(self) -> Tensor:
@@ -50,6 +54,16 @@ class Trajectory:
     def density(self) -> Tensor:
         """The realised fraction of actions, `(B,)`."""
         return self.mask.float().mean(1)
+
+    def path(self, scene: int) -> Tensor:
+        """The actions of a scene in the order of a short path, step after step, int64 `(n,)`."""
+        return torch.from_numpy(travel.path(self.step[scene].cpu().numpy(), self.grid))
+
+    @property
+    def travel(self) -> Tensor:
+        """The length of each scene's path, in pixels, `(B,)`; found anew every time, in milliseconds."""
+        paths = (travel.places(self.path(scene).numpy(), self.grid) for scene in range(len(self.step)))
+        return torch.tensor([travel.length(points) for points in paths])
 
 
 class Acquisition:
@@ -87,6 +101,11 @@ class Acquisition:
         batch, num_actions = len(observation), math.prod(grid)
         self.policy, self.observation, self.steps, self.grid = policy, observation, steps, grid
         self.budget = masks.count(budget, num_actions)
+        if len(grid) > 2 and grid[0] > self.budget:
+            raise BudgetError(
+                f"a pixel may be read {grid[0]} times, but the budget leaves {self.budget} readings in all: lower "
+                "repeats, or raise the budget"
+            )
         self.side, self.choose, self.stop = side or Side(), choose or TopK(), stop
         self.stopped = torch.zeros(batch, dtype=torch.bool, device=observation.device)
         self.generator = torch.Generator().manual_seed(0) if generator is None else generator
@@ -129,7 +148,7 @@ class Acquisition:
         """The actions of the next step of every scene."""
         measured = self.mask
         context = Context(self.side, self.budget, self.generator, self.next_step, self.grid)
-        scores = self.policy.scores(self.observation, measured, context)
+        scores = self._checked(self.policy.scores(self.observation, measured, context), measured)
         if self.keep_scores:
             self.kept_scores.append(scores)
         return self.choose(scores.masked_fill(measured, -torch.inf), self.sizes[self.next_step - 1], context)
@@ -137,6 +156,8 @@ class Acquisition:
     def _choose_or_stop(self, stop: Stop) -> Tensor | None:
         """The actions of the next step, none in scenes that are good enough; None if all of them are."""
         going = (~self.stopped).nonzero()[:, 0]
+        if not len(going):
+            return None
         measured = self.mask[going]
         context = Context(self.side[going], self.budget, self.generator, self.next_step, self.grid, stop.expects)
         outlook = self.policy.look(self.observation[going], measured, context)
@@ -144,10 +165,22 @@ class Acquisition:
         self.stopped[going] = enough
         if bool(enough.all()):
             return None
-        scores = outlook.scores.masked_fill(measured, -torch.inf)[~enough]
+        scores = self._checked(outlook.scores, measured).masked_fill(measured, -torch.inf)[~enough]
         chosen = torch.zeros_like(self.mask)
         chosen[going[~enough]] = self.choose(scores, self.sizes[self.next_step - 1], context)
         return chosen
+
+    def _checked(self, scores: Tensor, measured: Tensor) -> Tensor:
+        """The scores of a policy; refuses those that do not rank every action."""
+        name = type(self.policy).__name__
+        if scores.shape != measured.shape or not scores.is_floating_point():
+            raise ConfigError(
+                f"{name} gave scores {scores.dtype} of shape {tuple(scores.shape)}: floating-point numbers of shape "
+                f"{tuple(measured.shape)} are needed, one for each action"
+            )
+        if not scores.is_meta and bool(scores.isnan().any()):
+            raise ConfigError(f"{name} gave a score that is not a number: every action needs one, higher is sooner")
+        return scores
 
     def tell(self, observation: Tensor) -> None:
         """Take the observation of everything measured so far, what was asked last included."""
@@ -157,10 +190,46 @@ class Acquisition:
         self.observation, self.pending = observation, None
         self.next_step += 1
 
+    def run(self, sensor: Sensor) -> Iterator[None]:
+        """Measure with a sensor until the acquisition has ended; comes back after every step, for those who watch."""
+        while (chosen := self.ask()) is not None:
+            self.tell(sensor(self.mask | chosen))
+            yield
+
     def trajectory(self) -> Trajectory:
         """What has happened so far."""
         stopped = None if self.stop is None else self.stopped.clone()
-        return Trajectory(self.observation, self.step.clone(), self.steps, tuple(self.kept_scores), stopped)
+        return Trajectory(self.observation, self.step.clone(), self.steps, tuple(self.kept_scores), stopped, self.grid)
+
+
+def begin(
+    policy: Policy,
+    sensor: Sensor,
+    budget: float | int,
+    *,
+    side: Side | None = None,
+    steps: int = 1,
+    start: Tensor | Start | None = None,
+    choose: Choice | None = None,
+    stop: Stop | None = None,
+    generator: Generator | None = None,
+    keep_scores: bool = False,
+) -> Acquisition:
+    """The acquisition of all scenes of a sensor, before anything is measured; arguments as for `Acquisition`."""
+    nothing = torch.zeros(sensor.batch, sensor.num_actions, dtype=torch.bool, device=sensor.device)
+    return Acquisition(
+        policy,
+        sensor(nothing),
+        sensor.grid,
+        budget,
+        side=side,
+        steps=steps,
+        start=start,
+        choose=choose,
+        stop=stop,
+        generator=generator,
+        keep_scores=keep_scores,
+    )
 
 
 def acquire(
@@ -177,11 +246,9 @@ def acquire(
     keep_scores: bool = False,
 ) -> Trajectory:
     """Measure a whole batch until the budget is spent or a stop ends it; arguments as for `Acquisition`."""
-    nothing = torch.zeros(sensor.batch, sensor.num_actions, dtype=torch.bool, device=sensor.device)
-    loop = Acquisition(
+    loop = begin(
         policy,
-        sensor(nothing),
-        sensor.grid,
+        sensor,
         budget,
         side=side,
         steps=steps,
@@ -191,6 +258,6 @@ def acquire(
         generator=generator,
         keep_scores=keep_scores,
     )
-    while (chosen := loop.ask()) is not None:
-        loop.tell(sensor(loop.mask | chosen))
+    for _ in loop.run(sensor):
+        pass
     return loop.trajectory()

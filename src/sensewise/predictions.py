@@ -25,6 +25,11 @@ class Prediction(ABC):
 
     num_states: int
 
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, ...]:
+        """Of the sites, `(B, C, H, W)`."""
+
     @abstractmethod
     def given(self, y: Tensor) -> Self:
         """The same prediction, certain where the tokens `y` `(B, C, H, W)` are observed."""
@@ -61,6 +66,15 @@ class Prediction(ABC):
     def gain(self, channel: Channel) -> Tensor:
         """The information of one noisy reading in nats, `(B, C, H, W)`; at most the entropy, and never negative."""
 
+    @abstractmethod
+    def reading(self, sites: Tensor, noise: Tensor) -> "Categorical":
+        """What readings of some sites will name, as a table with one row per site, `(1, 1, 1, K, N)`.
+
+        Args:
+            sites: True at K sites, with shape `(B, C, H, W)`.
+            noise: of each reading (see `tokens.pack`), same shape.
+        """
+
     def cross_entropy(self, x: Tensor, sites: Tensor) -> Tensor:
         r"""$-\log p(x_i \mid y)$ summed over some sites of each image, in nats.
 
@@ -85,7 +99,21 @@ class Categorical(Prediction):
         self.log_probs = log_probs
         self.num_states = log_probs.shape[-1]
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.log_probs.shape[:-1])
+
     def given(self, y: Tensor) -> Self:
+        """Certain at tokens `(B, C, H, W)`; readings `(B, 2 C, H, W)` that may be wrong (see `tokens.pack`) by Bayes.
+
+        A reading's noise is the probability that it names another state than the true one, each of them as often.
+        """
+        if y.is_floating_point():
+            values, wrong, seen = unpack(y)
+            token = torch.where(seen, quantize(values, self.num_states), MASK)
+            read = (self.log_probs + reading_log_likelihood(values, wrong, self.num_states)).log_softmax(-1)
+            noisy = torch.where((seen & (wrong > 0)).unsqueeze(-1), read, self.log_probs)
+            return type(self)(noisy).given(torch.where(wrong > 0, MASK, token))
         certain = torch.eye(self.num_states + 1, device=y.device)[:, 1:].log()  # (N + 1, N): token to log-probability
         return type(self)(torch.where((y == MASK).unsqueeze(-1), self.log_probs, F.embedding(y, certain)))
 
@@ -112,9 +140,34 @@ class Categorical(Prediction):
     def expected_errors(self) -> Tensor:
         return 1 - self.log_probs.amax(-1).exp()
 
+    def divergence(self, other: "Categorical", sites: Tensor) -> Tensor:
+        r"""$KL(p \| q)$ of another prediction $q$, summed over some sites `(B, C, H, W)` of each image; nats `(B,)`.
+
+        Both have to be raw: a prediction that is certain of a state has no finite logarithm of the others.
+        """
+        gap = torch.where(sites.unsqueeze(-1), self.log_probs - other.log_probs, 0.0)
+        return (self.log_probs.exp() * gap).sum(dim=(1, 2, 3, 4))
+
     def gain(self, channel: Channel) -> Tensor:
         outcomes = channel.outcomes(self.num_states).to(self.log_probs.device)
         return information.mutual_information(self.log_probs, outcomes)
+
+    def reading(self, sites: Tensor, noise: Tensor) -> "Categorical":
+        p, wrong = self.log_probs[sites].exp(), noise[sites].unsqueeze(-1)  # (K, N) and (K, 1)
+        named = p * (1 - wrong) + (1 - p) * wrong / (self.num_states - 1)
+        return Categorical(named.log()[None, None, None])
+
+
+def reading_log_likelihood(values: Tensor, wrong: Tensor, num_states: int) -> Tensor:
+    """How probable each state makes a reading, as logarithms; `(B, C, H, W)` to `(B, C, H, W, N)`.
+
+    Args:
+        values: intensities, any number where nothing was read.
+        wrong: the probability that a reading names another state than the true one, each of them as often.
+    """
+    hit = F.one_hot(quantize(values, num_states) - 1, num_states).bool()
+    missed = (wrong / (num_states - 1)).unsqueeze(-1)
+    return torch.where(hit, 1 - wrong.unsqueeze(-1), missed).clamp(min=1e-30).log()
 
 
 class Mixture(Prediction):
@@ -144,6 +197,10 @@ class Mixture(Prediction):
         self.log_weights, self.centres, self.widths = log_weights, centres, widths
         self.num_states, self.exact = num_states, exact
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.centres.shape[:2] + self.centres.shape[3:])
+
     def given(self, y: Tensor) -> Self:
         """The mixture after readings `(B, 2 C, H, W)` (see `tokens.pack`), or after noiseless tokens `(B, C, H, W)`."""
         if y.is_floating_point():
@@ -158,7 +215,8 @@ class Mixture(Prediction):
         evidence = (self.log_weights - 0.5 * (distance.square() / total + total.log())).log_softmax(2)
         log_weights = torch.where(read, evidence, self.log_weights)
         centres = torch.where(read, self.centres + distance * (own / total), self.centres)
-        widths = torch.where(read, (own * noise / total).sqrt().clamp(min=NARROWEST), self.widths)
+        narrow = (own * noise / total).clamp(min=NARROWEST**2).sqrt()  # cut off first: the root of 0 has no gradient
+        widths = torch.where(read, narrow, self.widths)
         exact = torch.where(seen & (sigma == 0), values, torch.nan)
         if self.exact is not None:
             exact = torch.where(exact.isnan(), self.exact, exact)
@@ -209,6 +267,12 @@ class Mixture(Prediction):
         """The same distribution with one number per state: for small images, and as the oracle of the tests."""
         found = Categorical(torch.stack(list(self._masses()), dim=-1).log())
         return found if self.exact is None else found.given(self._exact_tokens())
+
+    def reading(self, sites: Tensor, noise: Tensor) -> Categorical:
+        """As for every prediction; readings below 0 or above 1 name the first or the last level."""
+        rows = [part.movedim(2, -1)[sites].T for part in (self.log_weights, self.centres, self.widths)]  # (M, K) each
+        log_weights, centres, widths = (part[None, None, :, None] for part in rows)
+        return Mixture(log_weights, centres, torch.hypot(widths, noise[sites]), self.num_states).categorical()
 
     def _exact_tokens(self) -> Tensor:
         """Tokens of what was read without noise, 0 elsewhere."""

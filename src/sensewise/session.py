@@ -3,7 +3,6 @@
 import json
 import operator
 import warnings
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
@@ -16,57 +15,14 @@ from sensewise.errors import ConfigError, SensewiseError, SessionError
 from sensewise.files import identity, read_tensors, write_tensors
 from sensewise.information import per_pixel
 from sensewise.loop import NEVER, Acquisition
+from sensewise.policies import travel
 from sensewise.policies.base import Choice, Policy, Start, Stop
 from sensewise.policies.starts import AuditedStart
+from sensewise.priors.audit import Fit, audit_fit
 from sensewise.priors.base import Prior
 from sensewise.reconstruct.prior import Mode, PosteriorMean
 from sensewise.sensors.base import Side
 from sensewise.tokens import quantize
-
-
-@dataclass(frozen=True)
-class Fit:
-    """How well a prior predicts pixels that were chosen at random, from all the others.
-
-    Attributes:
-        pixels: how many were looked at.
-        error: their mean squared error.
-        expected: what the prior expected it to be.
-    """
-
-    pixels: int
-    error: float
-    expected: float
-
-    @property
-    def ratio(self) -> float:
-        """How many times larger the error is than expected: near 1 for a prior that fits."""
-        return self.error / max(self.expected, 1e-9)
-
-    @property
-    def fits(self) -> bool:
-        """False if the prior does not know pictures like this one: its choices and its certainty mean little."""
-        return self.ratio < MISFIT or self.error < NEGLIGIBLE
-
-
-MISFIT = 4.0  # times the expected error: chance alone does not do that with a dozen pixels
-NEGLIGIBLE = 1e-4  # an error of one hundredth of the range is no misfit, whatever was expected
-
-
-def audit_fit(prior: Prior, observation: Tensor, audit: Tensor, side: Side) -> Fit | None:
-    """Hide some pixels `(1, K)` of one image again, and compare what the prior makes of them with what was read."""
-    if not bool(audit.any()):
-        return None
-    height, width = observation.shape[2:]
-    places = audit.view(1, 1, height, width)
-    hidden = torch.where(places, prior.blank((height, width)), observation)
-    with torch.inference_mode():
-        prediction = prior(hidden, side.label)
-        known = prior(observation, side.label)
-        sites = places.expand(-1, prior.channels, -1, -1)
-        error = (prediction.mean() - known.mean())[sites].square()
-        expected = prediction.variance()[sites] + known.variance()[sites]  # a noisy reading is not the truth
-    return Fit(int(audit.sum()), float(error.mean()), float(expected.mean()))
 
 
 class Session:
@@ -127,16 +83,26 @@ class Session:
             stop=stop,
             generator=generator,
         )
+        self._path = np.empty(0, dtype=np.int64)  # pixels in the order they are read, those asked for included
         self._audit = first.audit if isinstance(first, AuditedStart) else torch.zeros(1, shape[1] * shape[2]).bool()
         settings = {"budget": self._loop.budget, "steps": steps, "label": labels, "seed": seed, "shape": shape}
         self._identity = identity([policy, known, start, choose, stop, audit, summary, settings])
 
     def ask(self) -> np.ndarray | None:
-        """Rows and columns of the pixels to read now, int64 `(n, 2)` in raster order; None when the budget is spent."""
+        """Rows and columns of the pixels to read now, int64 `(n, 2)`; None when the budget is spent.
+
+        They come in the order of a short path from the last pixel read.
+        """
         chosen = self._loop.ask()
-        if chosen is None:
-            return None
-        return np.stack(np.divmod(chosen[0].nonzero()[:, 0].numpy(), self.shape[2]), axis=1)
+        return None if chosen is None else travel.places(self._in_order(chosen), self.shape[1:])
+
+    def _in_order(self, chosen: Tensor) -> np.ndarray:
+        """The pixels `(1, K)` asked for now, by number and in the order of `ask`."""
+        read = int(self._loop.mask.sum())
+        if len(self._path) == read:
+            pixels = chosen[0].nonzero()[:, 0].numpy()
+            self._path = np.concatenate([self._path, travel.onward(self._path, pixels, self.shape[1:])])
+        return self._path[read:]
 
     def tell(
         self, values: np.ndarray | Tensor | list[int] | list[float], sigma: float | np.ndarray | None = None
@@ -150,7 +116,7 @@ class Session:
         loop, (height, width) = self._loop, self.shape[1:]
         if loop.pending is None:
             raise SessionError("tell was called before ask: ask first, read the pixels it names, then tell")
-        pixels = loop.pending[0].nonzero()[:, 0]
+        pixels = self._in_order(loop.pending)
         read = self._numbers(values, len(pixels))
         if loop.observation.is_floating_point():
             told = self._readings(read, sigma).T  # (2 C, n)
@@ -187,7 +153,10 @@ class Session:
         """Readings `(n, C)` as intensities beside their noise, `(n, 2 C)`; whole numbers are tokens."""
         if read.dtype.kind != "f":
             read = (self._tokens(read).numpy() - 1) / (self.prior.num_states - 1)
-        noise = np.broadcast_to(np.asarray(0.0 if sigma is None else sigma, dtype=np.float64), (len(read),))
+        try:
+            noise = np.broadcast_to(np.asarray(0.0 if sigma is None else sigma, dtype=np.float64), (len(read),))
+        except (TypeError, ValueError) as error:
+            raise SessionError(f"sigma must be one number, or one for each of the {len(read)} readings") from error
         if not np.isfinite(read).all():
             raise SessionError("a reading is not a number: read the pixel again, or stop here")
         if not (np.isfinite(noise) & (noise >= 0)).all():
@@ -219,6 +188,11 @@ class Session:
         return self._loop.mask.view(self.shape[1:])
 
     @property
+    def travel(self) -> float:
+        """The length of the path through the pixels read or asked for so far, in pixels."""
+        return travel.length(travel.places(self._path, self.shape[1:]))
+
+    @property
     def observation(self) -> Tensor:
         """What was read so far: tokens, 0 where hidden, `(C, H, W)`, or readings `(2 C, H, W)`."""
         return self._loop.observation[0]
@@ -236,13 +210,13 @@ class Session:
     @property
     def entropy(self) -> Tensor:
         """The uncertainty that is left at each pixel, nats `(H, W)`."""
-        sites = self.prior.in_chunks(predictions.entropy, self._loop.observation, self._loop.side.label)
+        sites = self.prior.maps(predictions.entropy, self._loop.observation, self._loop.side.label)
         return per_pixel(sites).view(self.shape[1:])
 
     @property
     def variance(self) -> Tensor:
         """The variance of the intensity that is left at each site, `(C, H, W)`."""
-        return self.prior.in_chunks(predictions.variance, self._loop.observation, self._loop.side.label)[0]
+        return self.prior.maps(predictions.variance, self._loop.observation, self._loop.side.label)[0]
 
     @property
     def expected_psnr(self) -> float:
@@ -257,12 +231,13 @@ class Session:
     @property
     def fit(self) -> Fit | None:
         """How well the prior predicts the audit pixels that have been read; None before, or without any."""
-        return audit_fit(self.prior, self._loop.observation, self._audit & self._loop.mask, self._loop.side)
+        return audit_fit(self.prior, self._loop.observation, self._audit & self._loop.mask, self._loop.side.label)
 
     def save(self, path: str | Path) -> None:
         """Write the session to a file, to be continued with `restore`."""
         loop = self._loop
         tensors = {"observation": loop.observation, "step": loop.step, "generator": loop.generator.get_state()}
+        tensors["path"] = torch.from_numpy(self._path)
         if loop.pending is not None:
             tensors["pending"] = loop.pending
         about = {"identity": self._identity, "next_step": loop.next_step}
@@ -305,6 +280,18 @@ class Session:
             raise ValueError(f"{int(measured.sum())} pixels are measured before step {next_step}")
         if pending is not None and ((pending & measured).any() or [int(pending.sum())] != rounds[done : done + 1]):
             raise ValueError(f"{int(pending.sum())} pixels are asked for in step {next_step}")
+        path = self._checked_path(tensors["path"], measured, pending)
         loop.generator.set_state(tensors["generator"])  # refuses what is not a state
         loop.observation, loop.step, loop.pending = observation, step, pending
-        loop.next_step = next_step
+        loop.next_step, self._path = next_step, path
+
+    @staticmethod
+    def _checked_path(path: Tensor, measured: Tensor, pending: Tensor | None) -> np.ndarray:
+        """A saved path; refuses one that does not go through what was measured, then through what is asked for."""
+        read = measured[0].nonzero()[:, 0]
+        asked = read[:0] if pending is None or len(path) == len(read) else pending[0].nonzero()[:, 0]
+        if path.dtype != torch.int64 or path.dim() != 1 or len(path) != len(read) + len(asked):
+            raise ValueError(f"a path of {path.dtype} {tuple(path.shape)} for {len(read) + len(asked)} pixels")
+        if not torch.equal(path[: len(read)].sort()[0], read) or not torch.equal(path[len(read) :].sort()[0], asked):
+            raise ValueError("the path does not go through the pixels that were read")
+        return path.numpy()

@@ -14,6 +14,8 @@ from sensewise.errors import DataError
 
 MASK, BLACK = 0, 1
 UNKNOWN = -1  # the label of an image whose class is not known
+Place = tuple[slice, slice]
+"""Rows and columns of a part of an image."""
 
 
 def quantize(image: Tensor, levels: int) -> Tensor:

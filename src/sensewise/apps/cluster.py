@@ -9,13 +9,15 @@ import socket
 from collections.abc import Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import lru_cache
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from sensewise.beyond import EXPERIMENTS
 from sensewise.errors import ConfigError, ProcessError
-from sensewise.evaluate.journal import Measure, Value, code_digest, timed
+from sensewise.evaluate.experiment import Experiment
+from sensewise.evaluate.journal import Measure, Value, timed
 from sensewise.evaluate.runner import Engine, plan
 
 if TYPE_CHECKING:
@@ -24,16 +26,34 @@ if TYPE_CHECKING:
 _one_at_a_time = Lock()  # a worker with several threads has one set of models
 
 
-def measure(experiment: str, preset: str, seeds: tuple[int, ...], code: str, key: str) -> tuple[Value, float]:
+class Work(Protocol):
+    """Names from which a worker builds an experiment by itself; hashable."""
+
+    def __hash__(self) -> int: ...
+
+    def experiment(self) -> Experiment: ...
+
+
+@dataclass(frozen=True)
+class Named:
+    """An experiment by its name, or `module:NAME`."""
+
+    name: str
+
+    def experiment(self) -> Experiment:
+        return EXPERIMENTS.find(self.name)
+
+
+def measure(work: Work, preset: str, seeds: tuple[int, ...], code: str, key: str) -> tuple[Value, float]:
     """What a worker does: one measurement, and the seconds that it took.
 
     Args:
-        experiment: its name, or `module:NAME`.
-        code: the caller's `code_digest`; a worker with other code refuses.
+        work: what is measured.
+        code: the caller's `Experiment.digest`; a worker with other code refuses.
         key: of the measurement in the journal; it names the weights and the data.
     """
     with _one_at_a_time:
-        found = _measures(experiment, preset, seeds, code).get(key)
+        found = _measures(work, preset, seeds, code).get(key)
         if found is None:
             raise ProcessError(
                 f"the worker on {socket.gethostname()} has other weights or data than the caller: "
@@ -43,10 +63,10 @@ def measure(experiment: str, preset: str, seeds: tuple[int, ...], code: str, key
 
 
 @lru_cache(maxsize=1)
-def _measures(experiment: str, preset: str, seeds: tuple[int, ...], code: str) -> dict[str, Measure]:
+def _measures(work: Work, preset: str, seeds: tuple[int, ...], code: str) -> dict[str, Measure]:
     """Every measurement of an experiment by key, ready to be made; models are loaded once per worker."""
-    found = EXPERIMENTS.find(experiment)
-    if code_digest(found.run) != code:
+    found = work.experiment()
+    if found.digest() != code:
         raise ProcessError(
             f"the worker on {socket.gethostname()} runs other code than the caller: install the same there and "
             "start the worker again"
@@ -55,18 +75,23 @@ def _measures(experiment: str, preset: str, seeds: tuple[int, ...], code: str) -
 
 
 @contextmanager
-def connected(address: str | None, workers: int) -> Iterator["Client"]:
+def connected(address: str | None, workers: int) -> Iterator["Client | None"]:
     """A client of the scheduler at an address, or of processes on this machine that end with the block.
+
+    There is none where this process is the only one.
 
     Args:
         address: such as `tcp://scheduler:8786`; None for this machine.
         workers: how many processes, on this machine.
     """
+    if address is None and workers == 1:
+        yield None
+        return
     try:
         from distributed import Client, LocalCluster
         from distributed.security import Security
     except ImportError as error:
-        raise ConfigError(f"--workers and --cluster need {error.name}: pip install 'sensewise[cluster]'") from error
+        raise ConfigError(f"--workers and --cluster need {error.name}: install the extra `cluster`") from error
 
     for name in ("distributed", "distributed.client"):  # what ends a run is said in one sentence
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
@@ -84,7 +109,7 @@ def connected(address: str | None, workers: int) -> Iterator["Client"]:
             n_workers=workers,
             threads_per_worker=1,
             host="127.0.0.1",
-            dashboard_address=None,
+            dashboard_address="127.0.0.1:0",  # any free port: several sweeps may run beside each other
             security=Security.temporary(),
             memory_limit=0,
             silence_logs=logging.CRITICAL,
@@ -94,14 +119,16 @@ def connected(address: str | None, workers: int) -> Iterator["Client"]:
         yield client
 
 
-def engine(client: "Client", experiment: str, preset: str, seeds: Sequence[int]) -> Engine:
+def engine(client: "Client | None", work: Work, preset: str, seeds: Sequence[int]) -> Engine | None:
     """Makes measurements of an experiment on the workers of a client; those of a lost worker are made by another."""
+    if client is None:
+        return None
     from distributed import as_completed
     from distributed.comm.core import CommClosedError
     from distributed.scheduler import KilledWorker
 
     def measured(keys: Sequence[str]) -> Iterator[tuple[str, Value, float]]:
-        about = (experiment, preset, tuple(seeds), code_digest(EXPERIMENTS.find(experiment).run))
+        about = (work, preset, tuple(seeds), work.experiment().digest())
         sent = {client.submit(measure, *about, key, pure=False, retries=1): key for key in keys}
         try:
             for future in as_completed(sent):
@@ -109,13 +136,10 @@ def engine(client: "Client", experiment: str, preset: str, seeds: Sequence[int])
                 yield sent[future], value, seconds
         except KilledWorker as error:
             raise ProcessError(
-                f"a measurement of {experiment} ended several workers: look at their logs and memory; what was "
-                "measured is kept, the same command goes on"
-            ) from error
-        except (CancelledError, CommClosedError, TimeoutError) as error:
-            raise ProcessError(
-                f"the scheduler is gone while {experiment} was measured: what was measured is kept, "
+                "a measurement ended several workers: look at their logs and memory; what was measured is kept, "
                 "the same command goes on"
             ) from error
+        except (CancelledError, CommClosedError, TimeoutError) as error:
+            raise ProcessError("the scheduler is gone: what was measured is kept, the same command goes on") from error
 
     return measured

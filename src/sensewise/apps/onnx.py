@@ -1,21 +1,16 @@
 """A prior as one ONNX file, for machines without PyTorch: tokens and labels in, probabilities and entropies out."""
 
 import json
-import logging
-import warnings
-from importlib.util import find_spec
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from sensewise.errors import ConfigError
-from sensewise.files import atomic, fingerprint
+from sensewise.files import fingerprint
 from sensewise.information import per_pixel
 from sensewise.priors.absorbing import AbsorbingPrior
+from sensewise.priors.engines import to_onnx
 from sensewise.tokens import MASK, UNKNOWN
-
-OPSET = 18
 
 
 class Exported(nn.Module):
@@ -47,25 +42,7 @@ def export_onnx(prior: AbsorbingPrior, path: Path) -> Path:
 
     Outputs `probabilities` `(B, C, H, W, N)` and `entropy` `(B, K)`, which is what greedy acquisition measures next.
     """
-    if find_spec("onnxscript") is None:
-        raise ConfigError('export needs the extra "onnx": pip install "sensewise[onnx]"')
-    tokens, label = torch.zeros(2, *prior.shape, dtype=torch.int64), torch.full((2,), UNKNOWN)
-    batch = torch.export.Dim("batch")
-    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
-    with warnings.catch_warnings(), torch.no_grad(), atomic(path) as temporary:
-        warnings.simplefilter("ignore")
-        program = torch.onnx.export(
-            Exported(prior).eval(),
-            (tokens, label),
-            input_names=["tokens", "label"],
-            output_names=["probabilities", "entropy"],
-            dynamic_shapes=({0: batch}, {0: batch}),
-            opset_version=OPSET,
-            dynamo=True,
-            verbose=False,
-        )
-        assert program is not None
-        about = {"shape": prior.shape, "num_states": prior.num_states, "num_labels": prior.num_labels}
-        program.model.metadata_props["sensewise"] = json.dumps({**about, "prior": fingerprint(prior)})
-        program.save(temporary, external_data=False)
-    return path
+    inputs = {"tokens": torch.zeros(2, *prior.shape, dtype=torch.int64), "label": torch.full((2,), UNKNOWN)}
+    about = {"shape": prior.shape, "num_states": prior.num_states, "num_labels": prior.num_labels}
+    metadata = {"sensewise": json.dumps({**about, "prior": fingerprint(prior)})}
+    return to_onnx(Exported(prior), inputs, ["probabilities", "entropy"], path, metadata)

@@ -69,8 +69,9 @@ class Slice(Subject):
 
     def acquire(self, settings: Settings, folder: Path) -> str:
         scan, name = self.scan, settings.policy or ROW_METHODS[0]
-        method, k, note = self._method(name, settings)
-        reconstruct = reconstructor(settings.reconstructor, settings.preset)
+        method, k, note = self.method(name, settings)
+        by = settings.reconstructor or RECONSTRUCTORS[0]
+        reconstruct = reconstructor(by, settings.preset)
         sensor = RowSensor(scan.kspace)
         side = Side(summary=sensor.summary(self.mri.acs))
         block = None if isinstance(method.policy, Fixed) else CentralBlock(self.mri.acs)
@@ -95,10 +96,10 @@ class Slice(Subject):
         save(figure, folder / "acquisition.png")
         save(pictures.png((x_hat[0] / x.max()).clamp(0, 1).numpy()), folder / "reconstruction.png")
         about = {"rows": k, "of": scan.rows, "lines": scan.full, "coils": scan.coils, "method": name}
-        about |= {"note": note, "read": scan.done, "reconstructor": settings.reconstructor}
+        about |= {"note": note, "read": scan.done, "reconstructor": by}
         write_json(folder / "acquisition.json", {**about, **values})
         said = "; ".join(text for text in (note, scan.done) if text)
-        done = f"{k} of {scan.rows} rows measured, NMSE {values['nmse']:.4f} with {settings.reconstructor}"
+        done = f"{k} of {scan.rows} rows measured, NMSE {values['nmse']:.4f} with {by}"
         return f"{done} ({said})" if said else done
 
     def _write_mask(self, folder: Path, taken: Trajectory, method: str) -> None:
@@ -110,7 +111,7 @@ class Slice(Subject):
         ScanLines(tuple(numbers), scan.full, scan.full // 2 + scan.origin).write(folder / "mask.txt")
         save(row_strips({method: mask.numpy()}), folder / "mask.png")
 
-    def _method(self, name: str, settings: Settings) -> tuple[Method, int, str]:
+    def method(self, name: str, settings: Settings) -> tuple[Method, int, str]:
         """The method of a name or of a mask file, its rows, and what was adapted to reach their number."""
         rows, acs, preset = self.mri.rows, self.mri.acs, settings.preset
         steps = 1 if settings.steps is None else settings.steps

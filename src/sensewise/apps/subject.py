@@ -19,11 +19,11 @@ class Settings:
         policy: a name, `module:Class`, or for rows a mask file.
         prior: for pictures: a bundled name or a run folder.
         label: for pictures: the class.
-        samples: for pictures: how many possible images to draw.
+        samples: for pictures: how many possible images to draw; None for 4, or none for pictures of any size.
         noise: for pictures of any size: of a reading, such as `0.05` or `poisson:200`.
-        stop: for pictures of any size: when it is good enough, such as `psnr:30`.
+        stop: for pictures: when it is good enough, such as `psnr:30`, `errors:3` or `psnr:30 with 90%`.
         preset: for k-space: sizes and trained models.
-        reconstructor: for k-space: its name.
+        reconstructor: its name.
         axis: for k-space: which axis of a file is phase-encoded.
         slice: for k-space: which slice of a file, from 0; None for the middle one.
         seed: of everything random.
@@ -34,11 +34,11 @@ class Settings:
     policy: str | None = None
     prior: str | None = None
     label: int | None = None
-    samples: int = 4
+    samples: int | None = None
     noise: str | None = None
     stop: str | None = None
     preset: str = "cpu"
-    reconstructor: str = "unet-a"
+    reconstructor: str | None = None
     axis: Axis = "auto"
     slice: int | None = None
     seed: int = 0

@@ -9,14 +9,10 @@ from sensewise.errors import DataError
 from sensewise.evaluate.experiment import Experiment, Setup
 from sensewise.evaluate.results import Results
 from sensewise.evaluate.task import row_task
-from sensewise.paper.mri_masks import measure
+from sensewise.paper.mri_masks import measure, under_judges
 from sensewise.paper.mri_models import MRIModels
-from sensewise.report import metrics
 from sensewise.report.figures.rows import MAIN_ROWS, rows_by_budget, slice_examples
 from sensewise.report.section import Picture, Section
-from sensewise.report.table import table
-
-JUDGES = {"unet-b": "U-Net B, the judge", "cs-wavelet": "compressed sensing", "zero-filled": "zero filling"}
 
 
 def run(setup: Setup) -> Results:
@@ -29,19 +25,15 @@ def run(setup: Setup) -> Results:
         masks = models.energy_oracle(train.values) | masks
     except DataError as error:
         models.notes.append(f"energy-oracle was left out: {error}")
-    learned = [method for method in models.one_shot() if not method.columns] + models.by_profile((16,))
+    learned = [method for method in models.one_shot() + models.nearest() if not method.columns]
+    learned += models.by_profile((16,))
     learned += [method for method in models.planned((1,)) if method.columns["form"] != "plan-other"]
     phantom = bundled_phantom((models.mri.rows, models.mri.columns))
     return measure(setup, "mri-phantom", models, row_task(phantom, judges, models.mri.acs), masks, learned)
 
 
 def section(results: Results) -> Section:
-    """NMSE under three reconstructors, the rows, and what they show of the phantom."""
-    nmse = metrics.pick(results.rows, metric="nmse")
-    tables = [
-        table(metrics.pick(nmse, reconstructor=name), f"NMSE under {title}", "nmse", corner="method")
-        for name, title in JUDGES.items()
-    ]
+    """NMSE under every reconstructor, the rows, and what they show of the phantom."""
     figures = [
         Picture("mri-phantom.png", slice_examples(results.arrays, "median"), "The phantom at s = 0.25, judged by B."),
         Picture("mri-phantom-rows.png", rows_by_budget(results.arrays, MAIN_ROWS), "Rows sampled by each mask."),
@@ -51,7 +43,7 @@ def section(results: Results) -> Section:
         "that was trained comes from brain-t1 with one simulated coil.",
         *results.notes,
     ]
-    return Section("MRI, k-space of a real scanner", paragraphs, tables, figures, results)
+    return Section("MRI, k-space of a real scanner", paragraphs, under_judges(results.rows), figures, results)
 
 
 EXPERIMENT = Experiment("mri-phantom", run, section)

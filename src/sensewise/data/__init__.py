@@ -3,8 +3,10 @@
 One file per data set, each with a `Dataset`; `DATASETS` lists them by name. This package knows no model.
 """
 
+from sensewise.data.any_grey import ANY_GREY
 from sensewise.data.cifar10 import CIFAR10, bundled_cifar10
 from sensewise.data.fastmri import FASTMRI
+from sensewise.data.gallery import PICTURES
 from sensewise.data.imported import import_images, is_imported, load_imported
 from sensewise.data.mnist import MNIST, bundled_mnist
 from sensewise.data.phantom import PHANTOM, bundled_phantom
@@ -13,7 +15,8 @@ from sensewise.data.scenes import SPLITS, Dataset, Root, Scenes
 from sensewise.errors import DataError
 from sensewise.files import from_text
 
-DATASETS: dict[str, Dataset] = {dataset.name: dataset for dataset in (MNIST, CIFAR10, FASTMRI, KNEE, PHANTOM)}
+_ALL = (MNIST, CIFAR10, FASTMRI, KNEE, PHANTOM, ANY_GREY, PICTURES)
+DATASETS: dict[str, Dataset] = {dataset.name: dataset for dataset in _ALL}
 """Every data set that comes with a reader."""
 
 __all__ = [

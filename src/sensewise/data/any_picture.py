@@ -4,19 +4,25 @@ PNG, JPEG, TIFF (8 or 16 bits, floating point), BMP, `.npy` arrays, DICOM and sc
 are scaled to [0, 1], and what they were is kept, so that results can be scaled back.
 """
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
 from sensewise.data.arrays import load_arrays
-from sensewise.data.pictures import MAX_PIXELS, decode
+from sensewise.data.dicom import read_dicom
+from sensewise.data.pictures import LARGEST_FILE, MAX_PIXELS, decode
 from sensewise.errors import DataError
+from sensewise.files import check_size
 
+TIFF = (".tif", ".tiff")
 DICOM = (".dcm", ".ima")
-AFM = (".gwy", ".ibw", ".jpk", ".spm", ".stp", ".top", ".asd", ".h5-jpk")
+AFM = (".gwy", ".ibw", ".jpk", ".spm", ".stp", ".top", ".asd")
+HEIGHTS = ("Height", "HeightTrace", "HeightTracee", "height_trace", "measuredHeight_trace", "ZSensor")
 SMALLEST = 16  # pixels of a side
+LARGEST_SCAN, MOST_HEADER = 50_000_000, 1_000_000  # bytes; some readers make an object of every number
 
 
 @dataclass(frozen=True)
@@ -46,7 +52,7 @@ def read_any(path: Path) -> GreyPicture:
     elif suffix in AFM:
         raw = _afm(path)
     else:
-        raw = decode(path, _pixels)
+        raw = _tiff(path) if suffix in TIFF and _is_deep(path) else decode(path, _pixels)
     return scaled_to_grey(raw, str(path))
 
 
@@ -60,37 +66,82 @@ def _pixels(picture: Image.Image) -> np.ndarray:
     return np.asarray(picture)
 
 
+def _is_deep(path: Path) -> bool:
+    """Whether a TIFF file holds numbers that Pillow does not know, such as 64-bit ones."""
+    try:
+        decode(path, np.asarray)
+    except DataError as error:
+        return isinstance(error.__cause__, UnidentifiedImageError)
+    return False
+
+
+def _tiff(path: Path) -> np.ndarray:
+    """The first page of a TIFF file."""
+    from tifffile import TiffFile
+
+    if (size := path.stat().st_size) > LARGEST_FILE:
+        raise DataError(f"{path} has {size:,} bytes, and at most {LARGEST_FILE:,} are read; make it smaller first")
+    try:
+        with TiffFile(path) as file:
+            page = file.pages.first
+            if math.prod(page.shape) > 4 * MAX_PIXELS:
+                raise DataError(f"{path} has shape {page.shape}: at most {MAX_PIXELS:,} pixels are read")
+            return np.asarray(page.asarray())
+    except DataError:
+        raise
+    except Exception as error:  # a damaged file can raise almost anything
+        raise DataError(f"{path} is not a TIFF picture that can be read: {error}") from error
+
+
 def _dicom(path: Path) -> np.ndarray:
-    """The pixels of a DICOM file, its first frame; nothing of its header is kept."""
-    try:
-        import pydicom
-    except ImportError as error:
-        raise DataError(f"{path} needs a package that is not installed: pip install 'sensewise[mri]'") from error
-    try:
-        pixels = np.asarray(pydicom.dcmread(path).pixel_array)
-    except Exception as error:  # pydicom has errors of its own
-        raise DataError(f"{path} is not a DICOM picture that can be read: {error}") from error
+    """The first frame of a DICOM file."""
+    pixels = read_dicom(path, MAX_PIXELS)
     return pixels[0] if pixels.ndim == 3 and pixels.shape[2] not in (3, 4) else pixels
 
 
 def _afm(path: Path) -> np.ndarray:
-    """The height channel of a scan, read by AFMReader."""
+    """The height channel of a scan, read by AFMReader; makers call it by different names."""
     try:
         from AFMReader import general_loader
+        from loguru import logger
     except ImportError as error:
-        raise DataError(f"{path} needs a package that is not installed: pip install 'sensewise[afm]'") from error
+        raise DataError(f"{path} needs a package that is not installed: install the extra `afm`") from error
+    logger.disable("AFMReader")
+    reasons = []
     try:
-        found = general_loader.LoadFile(path, "Height").load()
+        check_size(path, LARGEST_SCAN)
+        if path.suffix.lower() == ".spm":
+            _check_spm(path)
+        for channel in HEIGHTS:
+            found, _ = general_loader.LoadFile(path, channel).load()
+            if isinstance(found, np.ndarray):
+                return found
+            reasons.append(str(found))  # a channel that is not there is a message, not an exception
+    except FileNotFoundError as error:
+        raise DataError(f"{path} does not exist") from error
+    except DataError:
+        raise
     except Exception as error:  # AFMReader and its formats have errors of their own
         raise DataError(f"{path} is not a scan that can be read: {error}") from error
-    return np.asarray(found[0])
+    raise DataError(f"{path} has no channel of heights: {reasons[0]}")
+
+
+def _check_spm(path: Path) -> None:
+    """Refuse a header without an end, which its reader would look for for ever, or with pixels of many bytes."""
+    with path.open("rb") as file:
+        lines = [line.rstrip().replace(b"\\", b"") for line in file.read(MOST_HEADER).split(b"\n")]
+    if b"*File list end" not in lines:
+        raise DataError(f"{path} is not a scan that can be read: its header has no end")
+    sizes = [line.split(b": ")[1].strip() for line in lines if line.startswith(b"Bytes/pixel: ")]
+    if not {*sizes} <= {b"2", b"4", b"8"}:  # its reader takes 256 to this power
+        raise DataError(f"{path} is not a scan that can be read: its pixels have neither 2, 4 nor 8 bytes")
 
 
 def scaled_to_grey(raw: np.ndarray, name: str) -> GreyPicture:
     """An array `(H, W)` or `(H, W, 3)` as grey intensities.
 
-    Whole numbers of 8 or 16 bits keep their range; all other numbers are scaled so that the smallest is 0 and the
-    largest 1.
+    One or eight bits keep their range; all other numbers, whose range is seldom filled (a camera of 12 bits writes 16),
+    are scaled so that the smallest is 0 and the largest 1.
     """
     if raw.dtype.kind not in "biuf":
         raise DataError(f"{name} holds {raw.dtype}: a picture is an array of real numbers")
@@ -107,7 +158,7 @@ def scaled_to_grey(raw: np.ndarray, name: str) -> GreyPicture:
     if not np.isfinite(values).all():
         raise DataError(f"{name} holds numbers that are not finite: replace them first")
     bits = {"bool": 1, "uint8": 8, "uint16": 16}.get(raw.dtype.name)
-    low, high = (0.0, float(2**bits - 1)) if bits else (float(values.min()), float(values.max()))
+    low, high = (0.0, float(2**bits - 1)) if bits in (1, 8) else (float(values.min()), float(values.max()))
     if values.min() == values.max():
         raise DataError(f"{name} is the same everywhere ({values.flat[0]:g}): there is nothing to find out")
     kind = ("colour made grey, " if colour else "") + (f"{bits} bits" if bits else f"{raw.dtype.name} values")

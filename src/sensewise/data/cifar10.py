@@ -22,7 +22,7 @@ from sensewise.errors import DataError
 from sensewise.files import read_bytes, read_json
 
 NUM_STATES, NUM_LABELS, SIDE, VALIDATION = 8, 10, 32, 5000
-LICENCE = "no licence stated; cite Krizhevsky, 2009"
+LICENCE = "LicenseRef-CIFAR-10 (no licence stated; cite Krizhevsky, 2009)"
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 RECORD = 1 + 3 * SIDE**2  # a label, then the red, green and blue planes
 BATCH = 10_000
@@ -122,11 +122,16 @@ def load_cifar10(split: str, root: Root = None) -> Scenes:
         split: "train" (45,000 images), "validation" (the last 5,000 of the training batches) or "test" (10,000).
         root: the folder that holds `cifar10/` or the batches themselves; default `data_root()`.
     """
+    return to_scenes(*read_pixels(split, root), split)
+
+
+def read_pixels(split: str, root: Root = None) -> tuple[np.ndarray, np.ndarray]:
+    """The same with all their levels: uint8 `(n, 3, 32, 32)`, and labels `(n,)`."""
     check_split(split)
     batches = [_read_batch(data_root(root), name) for name in (("test_batch",) if split == "test" else TRAIN)]
     pixels, labels = (np.concatenate(part) for part in zip(*batches, strict=True))
     keep = held_out(split, VALIDATION)
-    return to_scenes(pixels[keep], labels[keep], split)
+    return pixels[keep], labels[keep]
 
 
 def _from_official(missing: list[str], scratch: Path) -> Iterator[tuple[str, bytes]]:

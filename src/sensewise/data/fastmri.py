@@ -20,16 +20,17 @@ import h5py
 import torch
 from torch import Tensor
 
-from sensewise.data.ismrmrd import Header, is_raw, parse_header, read_raw, read_text
+from sensewise.data.ismrmrd import LARGEST_VOLUME, Header, is_raw, parse_header, read_raw, read_text
 from sensewise.data.scenes import Dataset, Root, Scenes
 from sensewise.data.sources import check_unpacked, data_root
 from sensewise.data.stored import MOST, Axis, Stored
 from sensewise.errors import DataError
+from sensewise.files import check_size
 
 Choice = Literal["middle", "all"]
 LICENCES = {
-    "fastmri": "fastMRI data sharing agreement (NYU Langone Health)",
-    "brain-t1": "CC BY 4.0 (J. Cheng, figshare 1512427)",
+    "fastmri": "LicenseRef-fastMRI (data sharing agreement, NYU Langone Health)",
+    "brain-t1": "CC-BY-4.0 (J. Cheng, figshare 1512427)",
 }
 """Of the data sets of the presets."""
 SIZE = (300, 300)  # the paper's centre crop
@@ -48,7 +49,7 @@ def open_volume(path: Path, axis: Axis = "auto") -> Iterator[Stored]:
         axis: which of the last two axes is phase-encoded; "auto" asks the file.
     """
     try:
-        with h5py.File(path, "r") as file:
+        with h5py.File(check_size(path, LARGEST_VOLUME), "r") as file:
             raw = "kspace" not in file and is_raw(file)
             yield read_raw(file, path) if raw else _stored(file, path, axis)
     except DataError:

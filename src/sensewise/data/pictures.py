@@ -8,18 +8,20 @@ decoders of all others never see a file.
 import io
 import warnings
 from collections.abc import Callable
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
 from sensewise.data.arrays import load_arrays
 from sensewise.errors import DataError
 
+T = TypeVar("T")
 MAX_PIXELS = 16_000_000
 LARGEST_FILE = 200_000_000  # bytes: the pixels with four channels of 16 bits, not compressed, and some notes
 MOST_READS = 400_000  # decoders look for the parts of a file byte by byte: one of 10 MB without any takes many seconds
@@ -62,7 +64,7 @@ def find_pictures(folder: Path, pattern: str = "*") -> list[Path]:
     return sorted(path for path in folder.glob(pattern) if path.suffix.lower() in suffixes and path.is_file())
 
 
-def decode(path: Path, convert: Callable[[Image.Image], np.ndarray]) -> np.ndarray:
+def decode(path: Path, convert: Callable[[Image.Image], T]) -> T:
     """What `convert` makes of a picture file; whatever a decoder can raise becomes one sentence."""
     try:
         if path.exists() and not path.is_file():
@@ -83,25 +85,68 @@ def decode(path: Path, convert: Callable[[Image.Image], np.ndarray]) -> np.ndarr
         raise DataError(f"{path} is far too large: at most {MAX_PIXELS:,} pixels are read; make it smaller") from None
     except DataError as error:
         raise DataError(f"{path} {error}") from None
+    except UnidentifiedImageError as error:
+        raise DataError(f"{path} is not a picture that can be read; read are {', '.join(FORMATS)}") from error
     except Exception as error:  # a decoder can raise almost anything
         reason = f"{error or type(error).__name__}; read are {', '.join(FORMATS)}"
         raise DataError(f"{path} is not a picture that can be read: {reason}") from error
 
 
-def read_picture(path: Path, shape: tuple[int, int, int]) -> Tensor:
-    """A picture file as intensities `(C, H, W)` in [0, 1], for C = 1 (grey) or 3 (colour)."""
-    channels = shape[0]
+@dataclass(frozen=True)
+class Fitted:
+    """A picture made to fit.
+
+    Attributes:
+        values: intensities in [0, 1], `(C, H, W)`.
+        story: what it was and what was done to it: "512 x 640, 16 bits -> its middle 512 x 512, averaged to 32 x 32".
+    """
+
+    values: Tensor
+    story: str
+
+
+def _kind(picture: Image.Image, channels: int) -> str:
+    """How a file holds a picture, for people."""
+    bits = "16 bits" if picture.mode in _DEEP else "1 bit" if picture.mode == "1" else "8 bits"
+    grey = picture.mode in ("1", "L", "LA", "La") or picture.mode in _DEEP
+    return bits if grey or channels == 3 else f"colour made grey, {bits}"
+
+
+def read_fitted(path: Path, shape: tuple[int, int, int]) -> Fitted:
+    """A picture file in the shape `(C, H, W)`, for C = 1 (grey) or 3 (colour), and what was done to it."""
+    channels, height, width = shape
     if channels not in (1, 3):
         raise DataError(f"pictures have 1 or 3 channels, not {channels}")
-    values = decode(path, partial(_intensities, channels=channels))
-    return fit(torch.from_numpy(values).movedim(2, 0)[None], shape)[0]
+
+    def convert(picture: Image.Image) -> tuple[np.ndarray, str]:
+        return _intensities(picture, channels), _kind(picture, channels)
+
+    values, kind = decode(path, convert)
+    h, w = values.shape[:2]
+    crop_h, crop_w = _middle((h, w), (height, width))
+    story = f"{h} x {w}, {kind} -> " + ("" if (crop_h, crop_w) == (h, w) else f"its middle {crop_h} x {crop_w}, ")
+    if crop_h != height:
+        story += "averaged to " if crop_h > height else "enlarged to "
+    fitted = fit(torch.from_numpy(values).movedim(2, 0)[None], shape)[0]
+    return Fitted(fitted, f"{story}{height} x {width}")
+
+
+def read_picture(path: Path, shape: tuple[int, int, int]) -> Tensor:
+    """A picture file as intensities `(C, H, W)` in [0, 1], for C = 1 (grey) or 3 (colour)."""
+    return read_fitted(path, shape).values
+
+
+def _middle(size: tuple[int, int], wanted: tuple[int, int]) -> tuple[int, int]:
+    """The largest size within another one, in the proportions of a third."""
+    (h, w), (height, width) = size, wanted
+    return min(h, round(w * height / width) or 1), min(w, round(h * width / height) or 1)
 
 
 def fit(values: Tensor, shape: tuple[int, int, int]) -> Tensor:
     """The middle of each picture `(n, C, h, w)`, in the wanted proportions, averaged or repeated to `(n, C, H, W)`."""
     _, height, width = shape
     h, w = values.shape[2:]
-    crop_h, crop_w = min(h, round(w * height / width) or 1), min(w, round(h * width / height) or 1)
+    crop_h, crop_w = _middle((h, w), (height, width))
     top, left = (h - crop_h) // 2, (w - crop_w) // 2
     square = values[:, :, top : top + crop_h, left : left + crop_w]
     return F.adaptive_avg_pool2d(square, (height, width)).clamp(0, 1)

@@ -17,12 +17,13 @@ from PIL import Image
 from torch import Generator, Tensor
 
 from sensewise.data.arrays import bundled_arrays
+from sensewise.data.dicom import LARGEST, check_pixels, read_dicom
 from sensewise.data.pictures import decode
 from sensewise.data.scenes import Dataset, Root, Scenes
-from sensewise.data.sources import check_unpacked, data_root
+from sensewise.data.sources import data_root
 from sensewise.data.stored import MRSlice
 from sensewise.errors import DataError
-from sensewise.files import atomic
+from sensewise.files import atomic, check_size
 from sensewise.kspace import centre_crop, to_kspace
 
 PHASE_MODES = 3  # cycles across the image of the fastest phase
@@ -32,7 +33,6 @@ RING, COIL_REACH, COIL_PHASE = 1.3, 1.1, 0.8  # coils: distance from the middle,
 MOST_COILS = 64
 FOREGROUND = 0.1  # of the maximum: what counts as signal
 MOST_PIXELS, MOST_HEADER = 50_000_000, 1_000_000  # of a volume; bytes before its pixels
-DEFLATED = "1.2.840.10008.1.2.1.99"  # DICOM: unpacked whole when the file is opened
 PICTURES = (".png", ".tif", ".tiff", ".jpg", ".jpeg", ".bmp")
 VOLUMES = (".nii", ".gz", ".dcm", ".ima")
 
@@ -83,30 +83,13 @@ def _float_pixels(picture: Image.Image) -> np.ndarray:
 def _nifti(path: Path) -> np.ndarray:
     import nibabel
 
+    check_size(path, LARGEST)
     image: Any = nibabel.load(path)
-    _check_size(int(np.prod(image.shape, dtype=np.float64)), path)
+    check_pixels(int(np.prod(image.shape, dtype=np.float64)), path, MOST_PIXELS)
     if int(image.dataobj.offset) > MOST_HEADER:
         raise DataError(f"{path}: its pixels begin after {image.dataobj.offset:,} bytes: it is damaged")
     volume = np.asarray(image.dataobj)
     return np.moveaxis(volume, 2, 0) if volume.ndim == 3 else volume
-
-
-def _dicom(path: Path) -> np.ndarray:
-    import pydicom
-
-    if pydicom.filereader.read_file_meta_info(path).get("TransferSyntaxUID") == DEFLATED:
-        raise DataError(f"{path} is a deflated DICOM file: save it without compression")
-    found = pydicom.dcmread(path)
-    sides = (found.get(name, 1) for name in ("Rows", "Columns", "SamplesPerPixel", "NumberOfFrames"))
-    _check_size(int(np.prod([int(side or 1) for side in sides], dtype=np.float64)), path)
-    return found.pixel_array
-
-
-def _check_size(pixels: int, path: Path) -> None:
-    """Refuse a volume that its file cannot hold, or that fills the memory."""
-    check_unpacked(pixels, path)
-    if pixels > MOST_PIXELS:
-        raise DataError(f"{path} has {pixels:,} pixels, and at most {MOST_PIXELS:,} are read: split it")
 
 
 def read_magnitudes(path: Path) -> np.ndarray:
@@ -117,9 +100,9 @@ def read_magnitudes(path: Path) -> np.ndarray:
         elif path.name.lower().endswith((".nii", ".nii.gz")):
             pixels = _nifti(path)
         else:
-            pixels = _dicom(path)
+            pixels = read_dicom(path, MOST_PIXELS)
     except ImportError as error:
-        raise DataError(f"{path} needs a package that is not installed: pip install 'sensewise[mri]'") from error
+        raise DataError(f"{path} needs a package that is not installed: install the extra `mri`") from error
     except FileNotFoundError as error:
         raise DataError(f"{path} does not exist") from error
     except DataError:
@@ -129,7 +112,8 @@ def read_magnitudes(path: Path) -> np.ndarray:
     pixels = pixels[None] if pixels.ndim == 2 else pixels
     with np.errstate(over="ignore"):
         magnitudes = pixels.astype(np.float32)
-    if magnitudes.ndim != 3 or not np.isfinite(magnitudes).all() or magnitudes.min() < 0:
+    sound = magnitudes.ndim == 3 and magnitudes.size > 0 and bool(np.isfinite(magnitudes).all())
+    if not sound or magnitudes.min() < 0:
         raise DataError(f"{path}: magnitudes must be finite, not negative, in two or three dimensions")
     return magnitudes
 

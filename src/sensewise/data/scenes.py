@@ -8,6 +8,7 @@ from typing import Self
 from rich.console import Console
 from torch import Tensor
 
+from sensewise.data.crops import Pictures
 from sensewise.errors import DataError
 
 SPLITS = ("train", "validation", "test")
@@ -20,9 +21,10 @@ class Scenes:
     Attributes:
         name: of the data set.
         split: "train", "validation" or "test"; "train" or "val" for slices, as fastMRI calls them.
-        values: tokens 1..N, uint8 `(n, C, H, W)`, or complex k-space with zero frequency in the centre, `(n, H, W)`.
+        values: tokens 1..N, uint8 `(n, C, H, W)`, or intensities in [0, 1], float32 `(n, C, H, W)`, or complex k-space
+            with zero frequency in the centre, `(n, H, W)`.
         labels: int64 `(n,)`, or None.
-        num_states: `N`, or None for slices.
+        num_states: `N`, or None for slices and intensities.
         num_labels: classes, or None.
         licence: of the data, where it is known.
         sources: where each scene comes from, where that is known.
@@ -43,7 +45,8 @@ class Scenes:
     def __getitem__(self, index: Tensor | slice) -> tuple[Tensor, Tensor | None]:
         """Some scenes, tokens as int64, and their labels `(B,)`."""
         values = self.values[index]
-        return values if values.is_complex() else values.long(), None if self.labels is None else self.labels[index]
+        whole = values.is_complex() or values.is_floating_point()
+        return values if whole else values.long(), None if self.labels is None else self.labels[index]
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -89,6 +92,7 @@ class Dataset:
         classes: names of the labels, in order; empty where there are none.
         fetch: brings the files into the folder of all data sets and says where they are; None if it cannot.
         bundled: the first so many (None: all) of the scenes that come with the package; None if there are none.
+        pictures: the same as `load` for pictures of many sizes, from which priors over readings are trained.
     """
 
     name: str
@@ -98,6 +102,7 @@ class Dataset:
     classes: tuple[str, ...] = ()
     fetch: Callable[[Root, Console], Path] | None = None
     bundled: Callable[[int | None], Scenes] | None = None
+    pictures: Callable[[str, Root], Pictures] | None = None
 
 
 def check_split(split: str) -> None:

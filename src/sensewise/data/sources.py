@@ -12,9 +12,11 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
+import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -93,15 +95,32 @@ def gunzip(content: bytes, most: int = ALWAYS) -> bytes:
 
 
 def download(url: str, most: int) -> bytes:
-    """The content behind an address, at most `most` bytes; gzip is left as it is."""
+    """The content behind an address, at most `most` bytes, in at most `DOWNLOAD_SECONDS`; gzip is left as it is."""
     deadline = time.monotonic() + DOWNLOAD_SECONDS
+    found: Future[bytes] = Future()
+
+    def work() -> None:
+        try:
+            found.set_result(_content(url, most, deadline))
+        except BaseException as error:
+            found.set_exception(error)
+
+    # In a thread that can be left alone: headers that come byte by byte are read where nobody looks at the time.
+    threading.Thread(target=work, daemon=True).start()
+    try:
+        return found.result(DOWNLOAD_SECONDS)
+    except TimeoutError:
+        raise DataError(f"{url} took more than {DOWNLOAD_SECONDS // 60} minutes") from None
+
+
+def _content(url: str, most: int, deadline: float) -> bytes:
     content = io.BytesIO()
     try:
         with requests.get(url, stream=True, timeout=SILENCE, headers={"Accept-Encoding": "identity"}) as answer:
             answer.raise_for_status()
             if url.startswith("https:") and not answer.url.startswith("https:"):
                 raise DataError("was sent on to an address without https")
-            for piece in answer.iter_content(2**16):
+            while piece := answer.raw.read1(2**16):  # what there is, so that one that drips ends in time as well
                 content.write(piece)
                 if content.tell() > most:
                     raise DataError(f"is larger than the {most:,} bytes that were expected")

@@ -151,14 +151,14 @@ class Stored:
             raise DataError(f"{self.path}: one slice has {bytes_each:,} bytes, and at most {MOST:,} are read")
         with np.errstate(over="ignore", invalid="ignore"):
             found = torch.from_numpy(np.array(self.kspace[number], dtype=np.complex64))
-        if not bool(torch.isfinite(torch.view_as_real(found)).all()):
-            raise DataError(f"{self.path}: k-space holds numbers that are not finite")
+        self._check_finite(found)
         if not bool(found.any()):
             raise DataError(f"{self.path}: a slice of k-space is zero everywhere")
         found = found.transpose(-2, -1) if self.axis == "columns" else found
         lines, samples = found.shape[-2:]
         if self.readout is not None and self.readout < samples:
             found = remove_oversampling(found, self.readout)
+            self._check_finite(found)  # sums of numbers near the largest are beyond it
         rows, columns = found.shape[-2:]
         if rows < size[0] or columns < size[1]:
             raise DataError(
@@ -173,6 +173,10 @@ class Stored:
         view = (1.0 if self.shown is None else min(1.0, self.shown / lines), 1.0)
         aspect = (rows / size[0]) / (columns / size[1])
         return MRSlice(cropped[None], full=lines, origin=self.origin, view=view, aspect=aspect, done=done)
+
+    def _check_finite(self, kspace: Tensor) -> None:
+        if not bool(torch.isfinite(torch.view_as_real(kspace)).all()):
+            raise DataError(f"{self.path}: k-space holds numbers that are not finite, or too large")
 
     def _described(self, number: int) -> str:
         coils = f", {self.kspace.shape[1]} coils" if len(self.kspace.shape) == 4 else ""

@@ -19,7 +19,7 @@ def read_twix(path: Path) -> Stored:
     try:
         import twixtools
     except ImportError as error:
-        raise DataError(f"{path} needs a package that is not installed: pip install 'sensewise[twix]'") from error
+        raise DataError(f"{path} needs a package that is not installed: install the extra `twix`") from error
     if not path.is_file():
         raise DataError(f"{path} does not exist")
     try:

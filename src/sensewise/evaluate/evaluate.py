@@ -1,5 +1,6 @@
 """Every method on every scene at every budget: the same scenes, starts and random masks for all, several seeds."""
 
+import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import product
@@ -39,16 +40,21 @@ def published(
 def spend(task: Task, method: Contender, budget: float, seed: int) -> Trajectory:
     """One acquisition of all scenes of a task; the seed alone decides what is random."""
     generator = torch.Generator().manual_seed(seed)
-    return method.spend(task.sensor(task.values), budget, side=task.side, start=task.start, generator=generator)
+    return method.spend(task.make_sensor(seed), budget, side=task.side, start=task.start, generator=generator)
 
 
 def score(task: Task, method: Contender, budget: float, seed: int) -> Value:
     """The realised density, and the mean over scenes of every "JUDGE METRIC", of one acquisition."""
+    begun = time.process_time()
     taken = spend(task, method, budget, seed)
     found = {"density": taken.density.mean().item()}
     for name, judge in task.judges.items():
         values = judge(taken.observation, taken.mask, task.side, task.values)
         found |= {f"{name} {metric}": per_scene.nanmean().item() for metric, per_scene in values.items()}
+    if "seconds" in task.also:
+        found["seconds"] = (time.process_time() - begun) / len(task.scenes)
+    if "travel" in task.also:
+        found["travel"] = taken.travel.mean().item()
     return found
 
 
@@ -63,7 +69,7 @@ def measure(
         As `score`, over all scenes; None where a measurement is another shard's.
     """
     journal = journal or Journal()
-    used = seeds if method.is_random(task.start) else seeds[:1]
+    used = seeds if task.noisy or method.is_random(task.start) else seeds[:1]
     blocks = [task.part(slice(i, i + BLOCK)) for i in range(0, len(task.scenes), BLOCK)]
     whole = digest_of([task.describe(), method.describe()])
     found: list[Value | None] = []
@@ -99,10 +105,10 @@ def evaluate(
 ) -> list[Row]:
     """Rows for every method, budget, judge and metric.
 
-    A method without randomness is run once, and its rows say so: one seed, a spread of 0.
+    A method without randomness is run once where readings have no noise, and its rows say so: one seed, a spread of 0.
 
     Args:
-        seeds: of the starts and random masks.
+        seeds: of the starts, random masks and noise.
         journal: remembers measurements; what another shard has to measure has no rows.
         paper: the paper's values; they belong to methods without further columns.
     """
@@ -122,10 +128,10 @@ def evaluate(
 def _rows(task: Task, method: Contender, budget: float, values: Sequence[Value], paper: Published) -> list[Row]:
     density = sum(value["density"] for value in values) / len(values)
     rows = []
-    for name, judge in task.judges.items():
-        reconstructor = name if len(task.judges) > 1 else None
-        for metric in judge.metrics:
-            mean, sd = summarise([value[f"{name} {metric}"] for value in values])
+    for name, metrics in {**{name: judge.metrics for name, judge in task.judges.items()}, "": task.also}.items():
+        reconstructor = name if name and len(task.judges) > 1 else None
+        for metric in metrics:
+            mean, sd = summarise([value[f"{name} {metric}".strip()] for value in values])
             rows.append(
                 Row(
                     dataset=task.name,

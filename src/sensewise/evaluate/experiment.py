@@ -3,13 +3,14 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 from rich.progress import Progress
 
 from sensewise.errors import ConfigError
 from sensewise.evaluate.evaluate import Published, evaluate
-from sensewise.evaluate.journal import Journal
+from sensewise.evaluate.journal import Journal, code_digest
 from sensewise.evaluate.method import Contender
 from sensewise.evaluate.results import Results
 from sensewise.evaluate.rows import Row
@@ -52,11 +53,17 @@ class Experiment:
         name: its name in results and on the command line.
         run: measures everything.
         section: makes its section of the report from `results/NAME.json`; None for an experiment without one.
+        code: further modules that what is measured depends on, such as that of a policy of one's own.
     """
 
     name: str
     run: Callable[[Setup], Results]
     section: Callable[..., Any] | None = None
+    code: tuple[ModuleType, ...] = ()
+
+    def digest(self) -> str:
+        """The digest of all code that it depends on: measurements of different code are never mixed."""
+        return code_digest(self.run, *self.code)
 
 
 class Experiments(Mapping[str, Experiment]):

@@ -13,6 +13,7 @@ import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import sensewise
@@ -35,7 +36,7 @@ def parse_shard(text: str) -> tuple[int, int]:
     return number - 1, of
 
 
-def code_digest(*objects: Callable[..., Any]) -> str:
+def code_digest(*objects: Callable[..., Any] | ModuleType) -> str:
     """sha256 of the package's source and of the files that define further objects: code is never mixed."""
     digest, folder = hashlib.sha256(), Path(sensewise.__file__).parent
     paths = sorted(folder.rglob("*.py"))
@@ -108,6 +109,11 @@ class Plan(Journal):
     def __init__(self) -> None:
         super().__init__()
         self.measures: dict[str, Measure] = {}
+
+    @property
+    def is_shard(self) -> bool:
+        """Other processes make the measurements."""
+        return True
 
     def recall(self, key: str, measure: Measure) -> Value | None:
         """Nothing is known, as if another shard had to measure it."""

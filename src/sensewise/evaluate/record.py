@@ -11,6 +11,7 @@ from sensewise import information, predictions
 from sensewise.evaluate.method import Method
 from sensewise.evaluate.recording import Recording
 from sensewise.loop import acquire
+from sensewise.policies.base import Stop
 from sensewise.predictions import Categorical, Mixture, Prediction
 from sensewise.priors.base import Prior
 from sensewise.sensors.base import Side
@@ -91,8 +92,9 @@ def record(
     *,
     seed: int = 0,
     probs: bool = False,
+    stop: Stop | None = None,
 ) -> Recording:
-    """Acquire one image and look at it before the first step and after each of the R steps.
+    """Acquire one image and look at it before the first step and after each step.
 
     A policy that believes in the same prior has looked at most frames already; they are predicted once.
 
@@ -103,6 +105,7 @@ def record(
         label: with shape `(1,)`, or None where it is not known.
         budget: a fraction or a count of the pixels.
         probs: keep the probabilities of every state: for small images with few states.
+        stop: ends it before the budget is spent; None for never.
     """
     prior.check(x, label)
     memory = Remembering(prior, probs)
@@ -118,9 +121,11 @@ def record(
         steps=method.steps,
         start=method.start,
         choose=method.choose,
+        stop=stop,
         generator=torch.Generator().manual_seed(seed),
     )
-    observations = [observe(x, taken.mask_after(r)) for r in range(method.steps + 1)]
+    last = method.steps if stop is None else max(0, int(taken.step.max()))
+    observations = [observe(x, taken.mask_after(r)) for r in range(last + 1)]
     frames = _frames(memory, observations, label)
     seen = torch.stack([frame.seen for frame in frames])  # (R + 1, 3, C, H, W)
     states = [frame.probs for frame in frames if frame.probs is not None]

@@ -17,10 +17,11 @@ import torch
 from sensewise import __version__
 from sensewise.data.arrays import load_arrays
 from sensewise.errors import DataError
-from sensewise.evaluate.rows import Row, Speed
+from sensewise.evaluate.rows import Row, Speed, fits
 from sensewise.files import atomic, read_json, write_json
 
 Arrays = dict[str, np.ndarray]
+GIT_SECONDS = 20  # a repository on a slow network drive, or a lock that nobody gives back
 _HEADER = ("experiment", "preset", "dataset", "commit", "seconds", "machine", "weights", "notes", "rows")
 
 
@@ -91,6 +92,9 @@ def _read(path: Path) -> dict[str, Any]:
     lists = isinstance(table["rows"], list) and isinstance(table["notes"], list)
     if not lists or not table["rows"] or not all(isinstance(table[name], dict) for name in ("machine", "weights")):
         raise DataError(f"{path} is not a results file: it needs rows and notes, and tables of machine and weights")
+    words = ("experiment", "preset", "dataset", "commit")
+    if not fits(table["seconds"], float) or not all(fits(table[name], str) for name in words):
+        raise DataError(f"{path} is not a results file: {', '.join(words)} are words, and seconds is a number")
     return table
 
 
@@ -101,7 +105,7 @@ def read_results(path: Path) -> Results:
         rows = [Row.from_json(row, table["dataset"]) for row in table["rows"]]
     except DataError as error:
         raise DataError(f"{path} is not a results file: {error}") from error
-    return Results(**{**table, "rows": rows})
+    return Results(**{**{name: table[name] for name in _HEADER}, "rows": rows})
 
 
 def read_speeds(path: Path) -> list[Speed]:
@@ -120,13 +124,13 @@ def commit() -> str:
     try:
         head = _git("rev-parse", "HEAD", cwd=folder)
         changed = _git("status", "--porcelain", "--", str(folder), cwd=folder)
-    except (OSError, subprocess.CalledProcessError):
+    except (OSError, subprocess.SubprocessError):
         return f"v{__version__}"
     return head + ("+changes" if changed else "")
 
 
 def _git(*arguments: str, cwd: Path) -> str:
-    done = subprocess.run(["git", *arguments], cwd=cwd, capture_output=True, text=True, check=True)
+    done = subprocess.run(["git", *arguments], cwd=cwd, capture_output=True, text=True, check=True, timeout=GIT_SECONDS)
     return done.stdout.strip()
 
 

@@ -43,6 +43,10 @@ class Row:
         split: of the data, where it is not a paper's.
         noise: standard deviation or probability of a reading's error.
         travel: length of the path between readings.
+        picture: which picture.
+        side: its height and width.
+        stop: the level that a stop waits for: expected errors, or an expected PSNR in dB.
+        promise: how probable it should be that the level is kept.
     """
 
     dataset: str
@@ -74,6 +78,10 @@ class Row:
     split: str | None = None
     noise: float | None = None
     travel: float | None = None
+    picture: str | None = None
+    side: int | None = None
+    stop: float | None = None
+    promise: float | None = None
 
     def as_json(self) -> dict[str, Any]:
         """The columns that say something; mean, sd and paper always stand there."""
@@ -94,8 +102,8 @@ class Row:
         if missing := sorted(_NEEDED - set(values)):
             raise DataError(f"a row needs {', '.join(missing)}")
         for name, value in values.items():
-            if not _fits(value, _KINDS[name], name not in _NEEDED or name in ("mean", "sd")):
-                raise DataError(f"{name} cannot be {value!r}")
+            if not fits(value, _KINDS[name], name not in _NEEDED or name in ("mean", "sd")):
+                raise DataError(f"{name} cannot be {value!r:.40}")
         return cls(**values)
 
 
@@ -103,7 +111,8 @@ _KINDS = {name: (get_args(hint) or (hint,))[0] for name, hint in get_type_hints(
 _NEEDED = {field.name for field in dataclasses.fields(Row) if field.default is dataclasses.MISSING}
 
 
-def _fits(value: Any, kind: type, optional: bool) -> bool:
+def fits(value: Any, kind: type, optional: bool = False) -> bool:
+    """Whether a value of a file is of a kind; numbers are finite and of a size that can be printed."""
     if value is None:
         return optional
     if isinstance(value, bool) is not (kind is bool):
@@ -160,6 +169,10 @@ class Speed:
         try:
             named = {"row", "value", "at_least", "at_most", "holds"}
             details = {name: value for name, value in table.items() if name not in named}
-            return cls(table["row"], float(table["value"]), table.get("at_least"), table.get("at_most"), details)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            found = cls(table["row"], table["value"], table.get("at_least"), table.get("at_most"), details)
+        except (AttributeError, KeyError, TypeError) as error:
             raise DataError(f"a row of speeds needs row and value: {error!r}") from error
+        bounds = all(fits(bound, float, True) for bound in (found.at_least, found.at_most))
+        if not (fits(found.name, str) and fits(found.value, float) and bounds):
+            raise DataError(f"a row of speeds needs a name, and numbers as value and bounds: {found!r:.80}")
+        return found

@@ -10,7 +10,7 @@ from rich.progress import Progress
 
 from sensewise.errors import DataError
 from sensewise.evaluate.experiment import Experiment, Setup
-from sensewise.evaluate.journal import Journal, Measure, Plan, Value, code_digest, join
+from sensewise.evaluate.journal import Journal, Measure, Plan, Value, join
 from sensewise.evaluate.results import Results
 from sensewise.files import locked
 
@@ -48,7 +48,7 @@ def run_experiment(
     part = folder / (f"{name}.shard-{number + 1}-of-{of}.jsonl" if of > 1 else f"{name}.partial.jsonl")
     lock = folder / f".{part.name}.lock"
     with locked(lock):
-        origin = {"experiment": name, "preset": preset, "code": code_digest(experiment.run)}
+        origin = {"experiment": name, "preset": preset, "code": experiment.digest()}
         journal = Journal(part, origin, shard)
         shown = progress or Progress(disable=True)
         if engine is not None:

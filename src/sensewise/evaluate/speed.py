@@ -1,5 +1,6 @@
 """Speed, as ratios measured in one run on one machine: contenders take turns, medians are compared."""
 
+import copy
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -19,7 +20,9 @@ from sensewise.loop import Trajectory, acquire
 from sensewise.metrics import errors
 from sensewise.networks.conv import PaperConv
 from sensewise.networks.unet import UNet
-from sensewise.policies.base import Policy
+from sensewise.policies.amortised import Amortised
+from sensewise.policies.base import Choice, Policy
+from sensewise.policies.choose import Spread
 from sensewise.policies.greedy import Greedy
 from sensewise.policies.sampling import PosteriorSampling
 from sensewise.predictions import Categorical, Prediction
@@ -61,9 +64,11 @@ def _pass(prior: Prior, y: Tensor, label: Tensor | None) -> Job:
     return partial(prior.in_chunks, _first_state, y, label)
 
 
-def acquire_all(policy: Policy, x: Tensor, label: Tensor | None, steps: int | None = None) -> Trajectory:
+def acquire_all(
+    policy: Policy, x: Tensor, label: Tensor | None, steps: int | None = None, choose: Choice | None = None
+) -> Trajectory:
     """One acquisition of all images, in 16 steps unless others are given."""
-    return acquire(policy, PixelSensor(x), BUDGET, side=Side(label=label), steps=steps or STEPS)
+    return acquire(policy, PixelSensor(x), BUDGET, side=Side(label=label), steps=steps or STEPS, choose=choose)
 
 
 def _tenth(x: Tensor) -> Tensor:
@@ -71,7 +76,7 @@ def _tenth(x: Tensor) -> Tensor:
     return torch.where(torch.rand(x.shape, generator=torch.Generator().manual_seed(0)) < BUDGET, x, 0)
 
 
-def pass_vs_paper(prior: Prior, scenes: Scenes) -> Speed:
+def pass_vs_paper(prior: Prior, scenes: Scenes, name: str = "pass-vs-paper-network", at_least: float = 60) -> Speed:
     """One pass of the paper's network over one of ours, batch 64; beside it the same for a single image."""
     x, label = scenes.first(64)[slice(None)]
     y, one_label = _tenth(x), None if label is None else label[:1]
@@ -81,7 +86,7 @@ def pass_vs_paper(prior: Prior, scenes: Scenes) -> Speed:
     ours, paper = seconds(_pass(prior, y, label), _pass(theirs, y, label), repeats=3)
     one, other = seconds(_pass(prior, y[:1], one_label), _pass(theirs, y[:1], one_label), repeats=15)
     details = {"ours_s": ours, "paper_s": paper, "single": other / one, "ours_single_s": one, "paper_single_s": other}
-    return Speed("pass-vs-paper-network", paper / ours, at_least=60, details=details)
+    return Speed(name, paper / ours, at_least=at_least, details=details)
 
 
 def acquire_vs_sampling(prior: Prior, scenes: Scenes, images: int = 8) -> Speed:
@@ -116,11 +121,37 @@ def gemm_fraction(prior: Prior, scenes: Scenes) -> Speed:
 
 def latency(prior: Prior, scenes: Scenes) -> Speed:
     """One decision for a single image, in ms: the median, and the 99th percentile beside it."""
+    taken = _decisions(Greedy(prior), prior, scenes)
+    return Speed("latency", float(np.median(taken)), at_most=6, details={"p99_ms": float(np.quantile(taken, 0.99))})
+
+
+def amortised(prior: Prior, guide: Prior, scenes: Scenes) -> list[Speed]:
+    """When a small prior decides: time per decision over the full prior's own, batch 64; ms for a single image.
+
+    Both priors run with PyTorch in the first row; in the second the small one has the fastest engine that is installed.
+    """
+    assert isinstance(guide, AbsorbingPrior)
+    x, label = scenes.first(64)[slice(None)]
+    policies: list[Policy] = [Amortised(prior, guide), Greedy(prior)]
+    ours, full = seconds(*(partial(acquire_all, policy, x, label, None, Spread()) for policy in policies), repeats=3)
+    quick = copy.copy(guide)
+    quick.run_with("fastest")
+    taken = _decisions(Amortised(prior, quick), prior, scenes, Spread())
+    one = {"p99_ms": float(np.quantile(taken, 0.99)), "engine": quick.engine}
+    per_decision = {"ours_ms": 1e3 * ours / len(x) / STEPS, "full_ms": 1e3 * full / len(x) / STEPS}
+    return [
+        Speed("decision-amortised", ours / full, at_most=0.25, details=per_decision),
+        Speed("latency-amortised", float(np.median(taken)), at_most=1.5, details=one),
+    ]
+
+
+def _decisions(policy: Policy, prior: Prior, scenes: Scenes, choose: Choice | None = None) -> list[float]:
+    """Milliseconds of every decision in the sessions of 20 single images."""
     x, label = scenes.first(20)[slice(None)]
     taken = []
     for number in range(len(x)):
         known = None if label is None else int(label[number])
-        session = Session(Greedy(prior), prior.shape, BUDGET, steps=STEPS, label=known)
+        session = Session(policy, prior.shape, BUDGET, steps=STEPS, label=known, choose=choose)
         while True:
             begun = time.perf_counter()
             pixels = session.ask()
@@ -128,7 +159,7 @@ def latency(prior: Prior, scenes: Scenes) -> Speed:
                 break
             taken.append(1e3 * (time.perf_counter() - begun))
             session.tell(x[number, :, pixels[:, 0], pixels[:, 1]].T)
-    return Speed("latency", float(np.median(taken)), at_most=6, details={"p99_ms": float(np.quantile(taken, 0.99))})
+    return taken
 
 
 def overhead(prior: Prior, scenes: Scenes) -> Speed:
@@ -197,3 +228,18 @@ def onnx(prior: Prior, scenes: Scenes, export: Callable[[Any, Path], Path]) -> S
     found = session.run(["probabilities"], inputs)[0]
     apart = float(np.abs(found - prediction.log_probs.exp().numpy()).max())
     return Speed("onnx-vs-torch", theirs / ours, details={"largest_difference": apart})
+
+
+def engine_onnx(prior: Prior, scenes: Scenes) -> Speed:
+    """One pass with the engine onnx over one with PyTorch, batch 64; also for one image, and how far they differ."""
+    assert isinstance(prior, AbsorbingPrior)
+    x, label = scenes.first(64)[slice(None)]
+    y, one = _tenth(x), None if label is None else label[:1]
+    other = copy.copy(prior)  # the same weights
+    other.run_with("onnx")
+    ours, theirs = seconds(_pass(prior, y, label), _pass(other, y, label))
+    single, single_onnx = seconds(_pass(prior, y[:1], one), _pass(other, y[:1], one), repeats=15)
+    found = [p.in_chunks(_first_state, y, label).exp() for p in (prior, other)]
+    apart = float((found[0] - found[1]).abs().max())
+    details = {"torch_s": ours, "onnx_s": theirs, "single": single_onnx / single, "largest_difference": apart}
+    return Speed("engine-onnx", theirs / ours, at_most=0.7, details=details)

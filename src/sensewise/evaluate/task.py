@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
+import torch
 from torch import Tensor
 
 from sensewise.data.scenes import Scenes
@@ -32,15 +33,18 @@ class Task:
         side: what is known of all scenes beforehand.
         start: what methods without a start of their own begin with.
         columns: further columns of every row, such as the stage of the prior that judges.
+        also: of "seconds" (of the processor) and "travel" (length of the path in pixels), what rows are made of too.
     """
 
     name: str
     scenes: Scenes
-    sensor: Callable[[Tensor], Sensor]
+    sensor: Callable[..., Sensor]
     judges: Mapping[str, Judge]
     side: Side = field(default_factory=Side)
     start: Start | None = None
     columns: Mapping[str, Any] = field(default_factory=dict)
+    also: tuple[str, ...] = ()
+    noisy: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if not len(self.scenes) or not self.judges:
@@ -50,6 +54,10 @@ class Task:
     def values(self) -> Tensor:
         """The truth: tokens as int64 `(n, C, H, W)`, or k-space `(n, H, W)`."""
         return self.scenes[slice(None)][0]
+
+    def make_sensor(self, seed: int) -> Sensor:
+        """A sensor of all scenes; the seed decides what noise there is."""
+        return self.sensor(self.values)
 
     def part(self, scenes: slice) -> Self:
         """The same task for some of the scenes."""
@@ -65,6 +73,18 @@ class Task:
 
     def _parts(self) -> tuple[Any, ...]:
         return self.sensor, self.judges, self.side, self.start, self.columns
+
+
+class NoisyTask(Task):
+    """A task whose readings have noise of their own with every seed, the same for all methods.
+
+    `sensor` takes a generator too, as `ReadingSensor` does.
+    """
+
+    noisy = True
+
+    def make_sensor(self, seed: int) -> Sensor:
+        return self.sensor(self.values, generator=torch.Generator().manual_seed(seed))
 
 
 def pixel_task(scenes: Scenes, prior: Prior, metrics: Sequence[str], /, **columns: str) -> Task:

@@ -36,9 +36,7 @@ def write_scan(
     try:
         import ismrmrd
     except ImportError as error:
-        raise ConfigError(
-            "ISMRMRD files need a package that is not installed: pip install 'sensewise[ismrmrd]'"
-        ) from error
+        raise ConfigError("ISMRMRD files need a package that is not installed: install the extra `ismrmrd`") from error
     count, coils, length = samples.shape
     if count != len(numbers):
         raise DataError(f"{count} lines were measured, but {len(numbers)} have a number")

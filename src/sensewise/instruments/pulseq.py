@@ -68,7 +68,7 @@ def _pypulseq() -> Any:
     try:
         import pypulseq
     except ImportError as error:
-        raise ConfigError("sequences need a package that is not installed: pip install 'sensewise[pulseq]'") from error
+        raise ConfigError("sequences need a package that is not installed: install the extra `pulseq`") from error
     return pypulseq
 
 

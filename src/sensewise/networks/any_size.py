@@ -7,47 +7,37 @@ and on that summary: tiles with overlap agree with one pass, and memory stays bo
 """
 
 import math
-from itertools import pairwise
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sensewise.networks.unet import down_and_up
+from sensewise.networks.push_pull import OVERLAPPING, push_pull
+from sensewise.networks.unet import PixelNorm, add_levels, down_and_up
+from sensewise.tokens import Place
 
 BINS = 16
 SUMMARY = BINS + 6
 PRIOR_READINGS = 2.0  # readings that the prior belief about mean and spread counts as
 NARROWEST, WIDEST = 0.0012, 1.0  # widths of a component, in intensities
-ENOUGH = 8.0  # one pixel in so many is enough to believe in a coarser one
 TRUSTED = 0.1  # the noise at which a reading counts half in the interpolation
 TILE = 512  # pixels of a tile's side, without its overlap
+LARGE = 96 * 96  # pixels from which on bfloat16 saves more time than batches do
+
+Parts = tuple[Tensor, Tensor, Tensor]
+"""Log-weights, centres and widths of mixtures, `(B, M, H, W)` each."""
 
 
-def push_pull(values: Tensor, trust: Tensor) -> Tensor:
-    """Fill the holes of an image from coarser and coarser averages of what is seen.
+def has_bfloat16(device: torch.device) -> bool:
+    """Whether a device multiplies bfloat16 faster than float32: CPUs with instructions of their own for it.
 
-    Gortler et al., "The lumigraph", 1996. Averages overlap (weights 1 3 3 1): as good as linear interpolation.
-
-    Args:
-        values: intensities times `trust`, with shape `(B, 1, H, W)`, any size.
-        trust: from 0 (a hole) to 1, same shape.
-
-    Returns:
-        The filled image, same shape; 0 everywhere if nothing is seen.
+    oneDNN says so of every CPU with AVX-512, and imitates bfloat16 where the instructions are missing, slower than
+    float32. Versions of torch that do not tell what the CPU has count as having nothing.
     """
-    height, width = values.shape[-2:]
-    if max(height, width) == 1:
-        return values / trust.clamp(min=1e-6)
-    odd = (1, 1 + width % 2, 1, 1 + height % 2)
-    line = torch.tensor([1.0, 3.0, 3.0, 1.0], device=values.device) / 8
-    kernel = (line[:, None] * line).expand(1, 1, 4, 4)
-    share = F.conv2d(F.pad(trust, odd), kernel, stride=2)
-    sums = F.conv2d(F.pad(values, odd), kernel, stride=2)
-    coarse_trust = (ENOUGH * share).clamp(max=1)
-    coarse = push_pull(sums / share.clamp(min=1e-6) * coarse_trust, coarse_trust)
-    smooth = F.interpolate(coarse, scale_factor=2.0, mode="bilinear", align_corners=False)
-    return values + (1 - trust) * smooth[..., :height, :width]
+    known: Callable[[], Mapping[str, Any]] = getattr(torch.cpu, "get_capabilities", dict)
+    return device.type == "cpu" and bool(known().get("avx512_bf16", False))
 
 
 def summarise(readings: Tensor, seen: Tensor, sigma: Tensor) -> Tensor:
@@ -75,34 +65,6 @@ def summarise(readings: Tensor, seen: Tensor, sigma: Tensor) -> Tensor:
     histogram = (histogram / count.clamp(min=1)[:, None]).sqrt()
     rest = torch.stack([share + 2, torch.log10(count + 1) - 2, 10 * noise.sqrt(), spread.log() + 2, mean, spread], 1)
     return torch.cat([histogram, rest], 1)
-
-
-class PixelNorm(nn.Module):
-    """Each position divided by the root mean square of its channels, then a gain per channel."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.gain = nn.Parameter(torch.ones(width, 1, 1))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x * (torch.rsqrt(x.square().mean(1, keepdim=True) + 1e-4) * self.gain)
-
-
-class PixelBlock(nn.Module):
-    """`x + conv(silu(conv(silu(norm(x))) + condition))`, with the second convolution zero at the start."""
-
-    def __init__(self, width: int, embedding: int) -> None:
-        super().__init__()
-        self.norm = PixelNorm(width)
-        self.first = nn.Conv2d(width, width, 3, padding=1)
-        self.second = nn.Conv2d(width, width, 3, padding=1)
-        self.condition = nn.Linear(embedding, width)
-        nn.init.zeros_(self.second.weight)
-        nn.init.zeros_(self.second.bias)  # type: ignore[arg-type]
-
-    def forward(self, x: Tensor, embedding: Tensor) -> Tensor:
-        h = self.first(F.silu(self.norm(x)))
-        return x + self.second(F.silu(h + self.condition(embedding)[:, :, None, None]))
 
 
 class AnySize(nn.Module):
@@ -135,15 +97,7 @@ class AnySize(nn.Module):
         self.multiple = patch * 2 ** (len(widths) - 1)
         self.summary = nn.Sequential(nn.Linear(SUMMARY, embedding), nn.SiLU(), nn.Linear(embedding, embedding))
         self.stem = nn.Conv2d(7 * patch**2, widths[0], 3, padding=1)
-        self.down = nn.ModuleList(
-            nn.ModuleList(PixelBlock(w, embedding) for _ in range(n)) for w, n in zip(widths, blocks, strict=True)
-        )
-        self.shrink = nn.ModuleList(nn.Conv2d(a, b, 2, stride=2) for a, b in pairwise(widths))
-        self.grow = nn.ModuleList(nn.ConvTranspose2d(b, a, 2, stride=2) for a, b in pairwise(widths))
-        self.up = nn.ModuleList(
-            nn.ModuleList(PixelBlock(w, embedding) for _ in range(n))
-            for w, n in zip(widths[:-1], blocks[:-1], strict=True)
-        )
+        add_levels(self, widths, blocks, embedding, norms=(PixelNorm, nn.Identity))
         self.head = nn.Conv2d(widths[0], (3 * components + 1) * patch**2, 1)
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)  # type: ignore[arg-type]
@@ -158,29 +112,50 @@ class AnySize(nn.Module):
         reach = self.patch + both_ways + 2 * self.blocks[-1] * sides[-1] + 2 * sides[-1]
         return -(-reach // self.multiple) * self.multiple
 
-    def forward(self, readings: Tensor, seen: Tensor, sigma: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(self, readings: Tensor, seen: Tensor, sigma: Tensor) -> Parts:
         """The mixtures of all pixels given the readings, before each reading counts at its own pixel.
 
         Args:
             readings: intensities, 0 where nothing was read, with shape `(B, 1, H, W)`.
             seen: 1 where there is a reading, else 0, same shape.
             sigma: the standard deviation of each reading, 0 where there is none, same shape.
-
-        Returns:
-            Log-weights, centres and widths, with shape `(B, M, H, W)` each.
         """
-        summary = summarise(readings, seen, sigma)
-        with torch.autocast(readings.device.type, enabled=False):  # the interpolation keeps all its digits
-            smooth, features = self._encode(readings, seen, sigma, summary)
-        raw = self._tiles(features, F.silu(self.summary(summary)))
-        return self._decode(raw.float(), smooth, summary)
+        found = list(self.tiles(readings, seen, sigma))
+        if len(found) == 1:
+            return found[0][1]
+        log_weights, centres, widths = (part.new_empty(*part.shape[:2], *seen.shape[2:]) for part in found[0][1])
+        for (rows, columns), tile in found:
+            for whole, part in zip((log_weights, centres, widths), tile, strict=True):
+                whole[..., rows, columns] = part
+        return log_weights, centres, widths
 
-    def _encode(self, readings: Tensor, seen: Tensor, sigma: Tensor, summary: Tensor) -> tuple[Tensor, Tensor]:
-        """The interpolation `(B, 1, H, W)`, and the features `(B, 7, H, W)` relative to the picture's contrast."""
+    def tiles(self, readings: Tensor, seen: Tensor, sigma: Tensor) -> Iterator[tuple[Place, Parts]]:
+        """The same tile by tile, one for all but large pictures: memory for one tile at a time, whatever the size."""
+        height, width = seen.shape[2:]
+        summary = summarise(readings, seen, sigma)
+        embedding = F.silu(self.summary(summary))
+        with torch.autocast(readings.device.type, enabled=False):  # the interpolation keeps all its digits
+            trust = seen / (1 + (sigma / TRUSTED).square())
+            smooth = push_pull(readings * trust, trust, OVERLAPPING)
+            smooth = torch.where(trust.sum((1, 2, 3), keepdim=True) == 0, 0.5, smooth)
+        side = max(height, width) if height * width <= TILE**2 else TILE
+        for top in range(0, height, side):
+            for left in range(0, width, side):
+                place = slice(top, min(top + side, height)), slice(left, min(left + side, width))
+                first_row, first_column = max(top - self.radius, 0), max(left - self.radius, 0)
+                rows = slice(first_row, top + side + self.radius)
+                columns = slice(first_column, left + side + self.radius)
+                around = [known[..., rows, columns] for known in (readings, seen, sigma, smooth)]
+                raw = self._outputs(self._features(around, summary), embedding)
+                inside = raw[..., top - first_row : place[0].stop - first_row, :]
+                inside = inside[..., left - first_column : place[1].stop - first_column]
+                yield place, self._decode(inside.float(), smooth[..., place[0], place[1]], summary)
+
+    @staticmethod
+    def _features(known: Sequence[Tensor], summary: Tensor) -> Tensor:
+        """Readings, where they are, their noise and the interpolation, relative to the contrast; `(B, 7, H, W)`."""
+        readings, seen, sigma, smooth = known
         mean, spread = summary[:, -2:].view(-1, 2, 1, 1, 1).unbind(1)  # (B, 1, 1, 1) each
-        trust = seen / (1 + (sigma / TRUSTED).square())
-        smooth = push_pull(readings * trust, trust)
-        smooth = torch.where(trust.sum((1, 2, 3), keepdim=True) == 0, 0.5, smooth)
         features = [
             seen * (readings - mean) / (2 * spread),
             seen,
@@ -190,25 +165,21 @@ class AnySize(nn.Module):
             seen * (torch.log10(sigma + 1e-3) + 3) / 2,
             torch.ones_like(seen),  # inside the picture; padding has 0
         ]
-        return smooth, torch.cat(features, 1)
+        return torch.cat(features, 1)
 
-    def _tiles(self, features: Tensor, embedding: Tensor) -> Tensor:
-        """Features `(B, 7, H, W)` to raw outputs `(B, 3 M + 1, H, W)`, tile by tile where the picture is large."""
+    def _outputs(self, features: Tensor, embedding: Tensor) -> Tensor:
+        """Features `(B, 7, H, W)` to raw outputs `(B, 3 M + 1, H', W')`, padded.
+
+        Large pictures in bfloat16 where that is faster, one by one: what is said of one would depend on the others in
+        the last of its few digits. Not in training, which sets a precision of its own.
+        """
         height, width = features.shape[-2:]
-        padded = F.pad(features, (0, -width % self.multiple, 0, -height % self.multiple))
-        if padded.shape[2] * padded.shape[3] <= TILE**2:
-            return self._middle(padded, embedding)[..., :height, :width]
-        around, lines = self.radius, []
-        for top in range(0, padded.shape[2], TILE):
-            line = []
-            for left in range(0, padded.shape[3], TILE):
-                first_row, first_column = max(top - around, 0), max(left - around, 0)
-                part = padded[:, :, first_row : top + TILE + around, first_column : left + TILE + around]
-                found = self._middle(part, embedding)
-                row, column = top - first_row, left - first_column
-                line.append(found[..., row : row + TILE, column : column + TILE])
-            lines.append(torch.cat(line, dim=3))
-        return torch.cat(lines, dim=2)[..., :height, :width]
+        features = F.pad(features, (0, -width % self.multiple, 0, -height % self.multiple))
+        if self.training or height * width < LARGE or not has_bfloat16(features.device):
+            return self._middle(features, embedding)
+        with torch.autocast(features.device.type, torch.bfloat16):
+            pictures = zip(torch.split(features, 1), torch.split(embedding, 1), strict=True)
+            return torch.cat([self._middle(*picture) for picture in pictures])
 
     def _middle(self, features: Tensor, embedding: Tensor) -> Tensor:
         """Padded features to raw outputs."""
@@ -216,7 +187,7 @@ class AnySize(nn.Module):
         x = down_and_up(self, self.stem(x), embedding)
         return F.pixel_shuffle(self.head(F.silu(x)), self.patch)
 
-    def _decode(self, raw: Tensor, smooth: Tensor, summary: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _decode(self, raw: Tensor, smooth: Tensor, summary: Tensor) -> Parts:
         """Raw outputs to mixtures around the interpolation.
 
         A pixel has one scale for its shifts and widths, relative to the picture's contrast: the same outputs serve flat

@@ -3,10 +3,10 @@
 from abc import ABC, abstractmethod
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from sensewise.tokens import MASK
+from sensewise.networks.push_pull import push_pull
+from sensewise.tokens import MASK, quantize, unpack
 
 
 class Encoding(ABC):
@@ -91,7 +91,33 @@ class Scalar(OneHot):
         return scalars(y, self.num_states)
 
 
-ENCODINGS: dict[str, type[Encoding]] = {"one-hot": OneHot, "ordinal": Ordinal, "scalar": Scalar}
+class Noisy(OneHot):
+    r"""Readings that may be wrong: how probable each state makes the reading, and the entropy of that.
+
+    A noiseless reading looks as to `OneHot`, with a further 0; $p$ is the probability that a reading names another
+    state.
+    """
+
+    def __init__(self, channels: int, num_states: int) -> None:
+        super().__init__(channels, num_states)
+        self.inputs = channels * (num_states + 2)
+
+    def encode(self, y: Tensor) -> Tensor:
+        """Readings `(B, 2 C, H, W)` (see `tokens.pack`), or tokens `(B, C, H, W)`, to features."""
+        if not y.is_floating_point():
+            return torch.cat([super().encode(y), torch.zeros(y.shape, device=y.device)], dim=1)
+        values, wrong, seen = unpack(y)
+        hits = super().encode(torch.where(seen, quantize(values, self.num_states), MASK))  # (B, C (N + 1), H, W)
+        hits = hits.view(len(y), self.channels, self.num_states + 1, *y.shape[2:])
+        p = wrong.unsqueeze(2)
+        soft = torch.where(hits == 1, 1 - p, p / (self.num_states - 1))
+        hidden = hits[:, :, :1]
+        soft = torch.cat([hidden, torch.where(hidden == 1, 0.0, soft[:, :, 1:])], dim=2)
+        unsure = torch.special.entr(soft[:, :, 1:]).sum(2)  # (B, C, H, W)
+        return torch.cat([soft.flatten(1, 2), unsure], dim=1)
+
+
+ENCODINGS: dict[str, type[Encoding]] = {"one-hot": OneHot, "ordinal": Ordinal, "scalar": Scalar, "noisy": Noisy}
 
 
 def scalars(y: Tensor, num_states: int) -> Tensor:
@@ -100,25 +126,3 @@ def scalars(y: Tensor, num_states: int) -> Tensor:
         states = torch.arange(num_states + 1, device=y.device, dtype=y.dtype).view(1, 1, -1, 1, 1)
         y = (y * states).sum(2)  # (1 - m) * 0 + m * token
     return 2 * y.float() / num_states - 1
-
-
-def push_pull(values: Tensor, seen: Tensor) -> Tensor:
-    """Fill the holes of an image from coarser and coarser averages of what is seen.
-
-    Gortler et al., "The lumigraph", 1996.
-
-    Args:
-        values: intensities times `seen`, with shape `(B, C, H, W)`.
-        seen: confidence from 0 (a hole) to 1, same shape.
-
-    Returns:
-        The filled image, same shape; 0 everywhere if nothing is seen.
-    """
-    if min(values.shape[-2:]) == 1 or any(side % 2 for side in values.shape[-2:]):
-        mean = values.sum((-2, -1), keepdim=True) / seen.sum((-2, -1), keepdim=True).clamp(min=1e-6)
-        return values + (1 - seen) * mean
-    share = F.avg_pool2d(seen, 2)
-    trust = (4 * share).clamp(max=1)  # one seen pixel of four is enough to believe in the cell
-    coarse = push_pull(F.avg_pool2d(values, 2) / share.clamp(min=1e-6) * trust, trust)
-    smooth = F.interpolate(coarse, scale_factor=2.0, mode="bilinear", align_corners=False)
-    return values + (1 - seen) * smooth

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sensewise.kspace import combine, magnitude, per_row, sensitivities, to_image, to_kspace
-from sensewise.networks.unet import Block, down_and_up
+from sensewise.networks.unet import add_levels, down_and_up
 
 GAIN_IN, GAIN_OUT = 5.0, 0.05  # of the planes and of the correction: inside the network both are about 1
 
@@ -103,14 +103,7 @@ class _Cascade(nn.Module):
         super().__init__()
         self.patch = patch
         self.stem = nn.Conv2d(3 * patch**2, widths[0], 3, padding=1)
-        self.down = nn.ModuleList(
-            nn.ModuleList(Block(w, embedding) for _ in range(n)) for w, n in zip(widths, blocks, strict=True)
-        )
-        self.shrink = nn.ModuleList(nn.Conv2d(a, b, 2, stride=2) for a, b in pairwise(widths))
-        self.grow = nn.ModuleList(nn.ConvTranspose2d(b, a, 2, stride=2) for a, b in pairwise(widths))
-        self.up = nn.ModuleList(
-            nn.ModuleList(Block(w, embedding) for _ in range(n)) for w, n in zip(widths[:-1], blocks[:-1], strict=True)
-        )
+        add_levels(self, widths, blocks, embedding)
         self.head = nn.Conv2d(widths[0], 2 * patch**2, 3, padding=1)
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)  # type: ignore[arg-type]

@@ -6,6 +6,7 @@ before a convolution: that keeps high learning rates stable and costs a twentiet
 """
 
 import math
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -19,20 +20,38 @@ from sensewise.networks.encodings import ENCODINGS
 class ImageNorm(nn.Module):
     """Each image divided by its root mean square over all channels and positions, then a gain per channel."""
 
+    over: tuple[int, ...] = (1, 2, 3)
+    floor = 1e-6
+
     def __init__(self, width: int) -> None:
         super().__init__()
         self.gain = nn.Parameter(torch.ones(width, 1, 1))
 
     def forward(self, x: Tensor) -> Tensor:
-        return x * (torch.rsqrt(x.square().mean(dim=(1, 2, 3), keepdim=True) + 1e-6) * self.gain)
+        return x * (torch.rsqrt(x.square().mean(dim=self.over, keepdim=True) + self.floor) * self.gain)
+
+
+class PixelNorm(ImageNorm):
+    """The same position by position: what is far away does not matter."""
+
+    over = (1,)
+    floor = 1e-4
+
+    def forward(self, x: Tensor) -> Tensor:
+        """One factor after the other: their product would be as large as `x`, and in another memory order."""
+        return x * torch.rsqrt(x.square().mean(dim=self.over, keepdim=True) + self.floor) * self.gain.to(x.dtype)
+
+
+Norms = tuple[Callable[[int], nn.Module], Callable[[int], nn.Module]]
+"""What makes the normalisations before the first and the second non-linearity of a block, from its width."""
 
 
 class Block(nn.Module):
     """`x + conv(silu(norm(conv(silu(norm(x)))) + condition))`, with the second convolution zero at the start."""
 
-    def __init__(self, width: int, embedding: int) -> None:
+    def __init__(self, width: int, embedding: int, norms: Norms = (ImageNorm, ImageNorm)) -> None:
         super().__init__()
-        self.norm_first, self.norm_second = ImageNorm(width), ImageNorm(width)
+        self.norm_first, self.norm_second = norms[0](width), norms[1](width)
         self.first = nn.Conv2d(width, width, 3, padding=1)
         self.second = nn.Conv2d(width, width, 3, padding=1)
         self.condition = nn.Linear(embedding, width)
@@ -61,6 +80,24 @@ class Condition(nn.Module):
         if self.label is not None:
             vector = vector + self.label(label)
         return F.silu(vector)
+
+
+def add_levels(
+    network: nn.Module,
+    widths: tuple[int, ...],
+    blocks: tuple[int, ...],
+    embedding: int,
+    norms: Norms = (ImageNorm, ImageNorm),
+) -> None:
+    """Give a network what `down_and_up` goes through: blocks at each resolution, and what leads to the next."""
+
+    def level(width: int, count: int) -> nn.ModuleList:
+        return nn.ModuleList(Block(width, embedding, norms) for _ in range(count))
+
+    network.down = nn.ModuleList(level(w, n) for w, n in zip(widths, blocks, strict=True))
+    network.shrink = nn.ModuleList(nn.Conv2d(a, b, 2, stride=2) for a, b in pairwise(widths))
+    network.grow = nn.ModuleList(nn.ConvTranspose2d(b, a, 2, stride=2) for a, b in pairwise(widths))
+    network.up = nn.ModuleList(level(w, n) for w, n in zip(widths[:-1], blocks[:-1], strict=True))
 
 
 def down_and_up(network: Any, x: Tensor, embedding: Tensor) -> Tensor:
@@ -115,14 +152,7 @@ class UNet(nn.Module):
         self.multiple = patch * 2 ** (len(widths) - 1)  # image sides must be divisible by this
         self.condition = Condition(num_labels, embedding)
         self.stem = nn.Conv2d(self.encoding.inputs * patch**2, widths[0], 3, padding=1)
-        self.down = nn.ModuleList(
-            nn.ModuleList(Block(w, embedding) for _ in range(n)) for w, n in zip(widths, blocks, strict=True)
-        )
-        self.shrink = nn.ModuleList(nn.Conv2d(a, b, 2, stride=2) for a, b in pairwise(widths))
-        self.grow = nn.ModuleList(nn.ConvTranspose2d(b, a, 2, stride=2) for a, b in pairwise(widths))
-        self.up = nn.ModuleList(
-            nn.ModuleList(Block(w, embedding) for _ in range(n)) for w, n in zip(widths[:-1], blocks[:-1], strict=True)
-        )
+        add_levels(self, widths, blocks, embedding)
         self.head = nn.Conv2d(widths[0], self.encoding.outputs * patch**2, 1)
 
     def forward(self, y: Tensor, label: Tensor, survival: Tensor) -> Tensor:

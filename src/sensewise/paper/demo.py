@@ -59,12 +59,11 @@ def _on_pixels(
     results = evaluate_prior(
         prior,
         images,
-        range(seed, seed + 1),
+        Setup(seeds=range(seed, seed + 1), progress=progress or Progress(disable=True)),
         methods=methods,
         metrics=metrics,
         budgets=budgets,
         paper=baselines.PARTS[images.name].paper,
-        progress=progress,
         name="demo",
     )
     return results.adding(notes=notes)

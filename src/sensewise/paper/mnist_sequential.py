@@ -3,15 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from sensewise.data.scenes import Scenes
 from sensewise.evaluate.evaluate import published
 from sensewise.evaluate.examples import example_arrays
 from sensewise.evaluate.experiment import Experiment, Setup
-from sensewise.evaluate.method import Method, pixel_methods
+from sensewise.evaluate.method import Method, amortised, pixel_methods
 from sensewise.evaluate.record import record
 from sensewise.evaluate.recording import read_recording
 from sensewise.evaluate.results import Results
 from sensewise.evaluate.rows import Row
-from sensewise.evaluate.task import pixel_task
+from sensewise.evaluate.task import Task, pixel_task
 from sensewise.files import fingerprint
 from sensewise.paper import models, scenes
 from sensewise.policies.choose import Spread
@@ -70,6 +71,13 @@ def sampled(prior: Prior) -> list[Method]:
     return [Method("posterior-sampling", ask, 16), Method("label-greedy", Greedy(prior), 16)]
 
 
+def by_small(name: str, digits: Scenes, prior: Prior, stage: str, small: Prior) -> tuple[Task, list[Method]]:
+    """What is measured of a small prior: the guide's picks, pictured by the full prior, or the tiny one by itself."""
+    if name == "guide":
+        return pixel_task(digits, prior, METRICS, prior=stage), [amortised(prior, small, 16)]
+    return pixel_task(digits, small, METRICS, prior=name), methods(small)[-2:]  # label-greedy and spread-greedy
+
+
 def run(setup: Setup) -> Results:
     """2,560 test digits with both priors; with the on-policy one all 10,000 if MNIST is on this machine, and 256."""
     digits, notes = scenes.digits(), list[str]()
@@ -87,14 +95,19 @@ def run(setup: Setup) -> Results:
     if everything is not None:
         task = pixel_task(everything, prior, METRICS, prior=stage)
         rows += setup.evaluate(task, methods(prior), BUDGETS)  # the paper's values are of the first 2,560
+    small = models.small_priors(setup.preset, "mnist", notes)
+    for name, other in small.items():
+        task, compared = by_small(name, digits, prior, stage, other)
+        rows += setup.evaluate(task, compared, BUDGETS, PAPER)
     few = pixel_task(digits.first(FEW), prior, METRICS, prior=stage, split=FEW_SPLIT)
     rows += replace(setup, seeds=setup.seeds[:1]).evaluate(few, sampled(prior), SAMPLED_BUDGETS)
-    weights = {stage: fingerprint(prior) for stage, prior in priors.items()}
+    weights = {stage: fingerprint(prior) for stage, prior in [*priors.items(), *small.items()]}
     return Results("mnist-sequential", setup.preset, "mnist", rows, weights, notes, arrays)
 
 
 SHOWN = (0, 1, 2, 4, 8, 12, 16)
 SAMPLED = "entropies counted in 16 joint samples of 8 reverse steps each (Nolan et al., 2025) and read off one pass"
+TINY = "prior `mnist-tiny`: the smallest that is as good as the paper's, taught by the full one"
 DRAWN = (
     ("random", 1),
     ("probe-greedy", 1),
@@ -116,6 +129,8 @@ def section(results: Results) -> Section:
                 caption = f"{images:,} test digits, prior trained on {words}"
                 tables.append(table(part, caption, "errors", corner="method"))
                 parts.append(part)
+    if tiny := metrics.pick(rows, prior="tiny"):
+        tables.append(table(tiny, f"{tiny[0].images:,} test digits, {TINY}", "errors", corner="method"))
     if few := metrics.pick(results.rows, split=FEW_SPLIT):
         tables.append(table(few, f"The first {few[0].images} test digits: {SAMPLED}", "errors", corner="method"))
     recorded = read_recording(results.arrays)

@@ -10,7 +10,7 @@ from pathlib import Path
 from torch import nn
 
 from sensewise import hub, presets
-from sensewise.errors import CheckpointError, ConfigError
+from sensewise.errors import CheckpointError, ConfigError, SensewiseError
 from sensewise.files import fingerprint
 from sensewise.networks.decoders import MaskDesigner
 from sensewise.networks.loupe import Loupe
@@ -57,6 +57,23 @@ def prior(preset: str, dataset: str, stage: str | None = None) -> AbsorbingPrior
 def priors(preset: str, dataset: str) -> dict[str, AbsorbingPrior]:
     """Every stage of the prior of a data set, the last one last."""
     return {stage: prior(preset, dataset, stage) for stage in stages(preset, dataset)}
+
+
+SMALL = ("guide", "tiny")
+"""Small priors that the last stage has taught: the first decides for it, the second is as good as the paper's."""
+
+
+def small_priors(preset: str, dataset: str, notes: list[str]) -> dict[str, AbsorbingPrior]:
+    """Those of `SMALL` that a preset trains; a note says which are left out because they were not trained yet."""
+    found = {}
+    for stage in SMALL:
+        command = f"train prior --dataset {dataset} --stage {stage}"
+        try:
+            if presets.has(preset, f"prior.{dataset}.{stage}"):
+                found[stage] = hub.load_absorbing(folder(preset, f"{dataset}-{stage}", command))
+        except SensewiseError as error:
+            notes.append(f"The small prior {dataset}-{stage} was left out: {error}")
+    return found
 
 
 def scalar_prior(preset: str, stage: str) -> AbsorbingPrior:

@@ -13,6 +13,7 @@ from sensewise.evaluate.experiment import Experiment, Setup
 from sensewise.evaluate.judges import MagnitudeJudge
 from sensewise.evaluate.method import Method
 from sensewise.evaluate.results import Arrays, Results
+from sensewise.evaluate.rows import Row
 from sensewise.evaluate.task import Task, row_task
 from sensewise.kspace import magnitude
 from sensewise.metrics import nmse
@@ -25,11 +26,18 @@ from sensewise.report.figures.rows import MAIN_ROWS, rows_by_budget, slice_examp
 from sensewise.report.figures.style import SHEET_DPI
 from sensewise.report.metrics import REFERENCE
 from sensewise.report.section import Picture, Section
-from sensewise.report.table import table
+from sensewise.report.table import Table, table
 
 EXAMPLE_BUDGET = 0.25
 BUDGETS = (0.25, 0.40, 0.50, 0.75)
 JUDGE = "unet-b"
+JUDGES = {
+    JUDGE: "the judge, U-Net B",
+    "cs-wavelet": "compressed sensing, which nothing was trained for",
+    "zero-filled": "zero filling",
+    "unet-a": "U-Net A, which masks are optimised against",
+}
+"""Reconstructors in the order of the tables, and what captions call them."""
 _GAIN = {  # Table recon-gain: zero-filled and U-Net B at s = 0.25
     ("acs-equispaced", 1): (0.03820, 0.02623),
     ("acs-random", 1): (0.03819, 0.02696),
@@ -68,7 +76,7 @@ def run(setup: Setup) -> Results:
     judges = models.judges()
     train, val = models.scenes()
     masks = models.energy_oracle(train.values) | models.static()
-    learned = models.one_shot() + models.by_profile((16,)) + models.planned((1,))[:1]
+    learned = models.one_shot() + models.nearest() + models.by_profile((16,)) + models.planned((1,))[:1]
     results = measure(setup, "mri-masks", models, row_task(val, judges, models.mri.acs), masks, learned, PAPER)
     return results.adding(rows=models.how_masks_were_made(masks, train))
 
@@ -141,10 +149,11 @@ DRAWN = (
     "loupe",
     "relaxed-profile",
     "energy-oracle",
+    "nearest-mask",
     "sequential-entropy",
     "sequential-value",
 )
-"""Lines of Figures mri-judge and mri-zf."""
+"""Lines of Figures mri-judge, mri-cs and mri-zf."""
 BANDS = (
     "Bands: two standard deviations over seeds. Squares: the paper's gains, on fastMRI. Methods far below the others "
     "are cut, with a note."
@@ -154,6 +163,22 @@ MADE = {
     "start-share": "Share of the static search's gain on redrawn variable density that its start has (U-Net A)",
     "from-start": "LOUPE's rows beside the ACS block that were in its random first mask",
 }
+OF_ROWS = {
+    "entropy": "Entropy that the coarse prior has left, nats per row: beside NMSE, what the surrogate is worth",
+    "mirrored-pairs": "Mirrored pairs of rows beside the ACS block",
+    "different-masks": "Different masks among the slices: 1 is a static mask",
+}
+CURVES = (
+    (
+        "judge",
+        JUDGE,
+        ("sequential-entropy",),
+        f"The main masks under the judge; below, gains on ACS + variable density. {BANDS} All are in the tables.",
+    ),
+    ("cs", "cs-wavelet", ("sequential-entropy", "loupe"), f"The same masks under compressed sensing. {BANDS}"),
+    ("zf", "zero-filled", ("sequential-entropy", "loupe"), f"The same masks under zero filling. {BANDS}"),
+)
+"""Figures of quality against the budget: name, reconstructor, methods that may be cut, caption."""
 QUALITY = ("nmse", "psnr", "ssim", "nmse-gain", "psnr-gain", "ssim-gain")
 
 
@@ -174,66 +199,45 @@ def _quality(results: Results, reconstructor: str, aside: Sequence[str]) -> Figu
     return curves.against_budget([*ours, *gains], QUALITY, columns=3, aside=aside)
 
 
+def by_method(rows: Sequence[Row], caption: str, metric: str = "nmse", *, mark_best: bool = True) -> list[Table]:
+    """One metric of some rows, a line per method; no table where nothing of it was measured."""
+    shown = metrics.pick(rows, metric=metric)
+    return [table(shown, caption, metric, mark_best=mark_best, corner="method")] if shown else []
+
+
+def under_judges(rows: Sequence[Row], judges: Sequence[str] = tuple(JUDGES), where: str = "") -> list[Table]:
+    """NMSE of some rows under one reconstructor after another; `where` says on which slices."""
+    found = (by_method(metrics.pick(rows, reconstructor=name), f"NMSE under {JUDGES[name]}{where}") for name in judges)
+    return [made for tables in found for made in tables]
+
+
 def section(results: Results) -> Section:
-    """Tables recon-gain and mri-main; Figures mri-rows, mri-examples, mri-zf, mri-judge and their larger versions."""
+    """Tables recon-gain and mri-main; Figures mri-rows, mri-examples, mri-judge, mri-cs, mri-zf, and larger ones."""
     rows, arrays = results.rows, results.arrays
     judged = metrics.pick(rows, reconstructor=JUDGE)
     before = metrics.pick(rows, reconstructor="zero-filled", metric="nmse")
     gains = metrics.compared(metrics.pick(judged, metric="nmse"), before, "method", "steps", "form", "scout")
+    on_rows = metrics.pick(rows, reconstructor=("rows", "row-prior"))
     tables = [
-        table(judged, "NMSE under the judge, U-Net B", "nmse", corner="method"),
-        table(before, "NMSE under zero filling", "nmse", corner="method"),
-        table(
-            gains,
-            "Gain from zero filling to U-Net B: NMSE lower by per cent",
-            "nmse-gain",
-            mark_best=False,
-            corner="method",
-        ),
-        table(judged, "PSNR under U-Net B, dB", "psnr", corner="method"),
-        table(judged, "SSIM x 100 under U-Net B", "ssim", corner="method"),
-        table(
-            metrics.pick(rows, reconstructor="unet-a"),
-            "NMSE under U-Net A, which masks are optimised against",
-            "nmse",
-            corner="method",
-        ),
-        table(
-            metrics.pick(rows, reconstructor="row-prior"),
-            "Entropy that the coarse prior has left, nats per row: beside NMSE, what the surrogate is worth",
-            "entropy",
-            corner="method",
-        ),
-        table(
-            metrics.pick(rows, reconstructor="rows"),
-            "Mirrored pairs of rows beside the ACS block",
-            "mirrored-pairs",
-            corner="method",
-        ),
-        table(
-            metrics.pick(rows, reconstructor="rows"),
-            "Different masks among the slices: 1 is a static mask",
-            "different-masks",
-            corner="method",
-        ),
+        *under_judges(rows),
+        *by_method(gains, "Gain from zero filling to U-Net B: NMSE lower by per cent", "nmse-gain", mark_best=False),
+        *by_method(judged, "PSNR under U-Net B, dB", "psnr"),
+        *by_method(judged, "SSIM x 100 under U-Net B", "ssim"),
+        *(made for metric, title in OF_ROWS.items() for made in by_method(on_rows, title, metric)),
         *(
-            table(metrics.pick(rows, split="train", metric=metric), title, metric, corner="method")
+            made
             for metric, title in MADE.items()
-            if metrics.pick(rows, split="train", metric=metric)
+            for made in by_method(metrics.pick(rows, split="train"), title, metric)
         ),
     ]
+    known = {row.reconstructor for row in rows}
     figures = [
         Picture("mri-rows.png", rows_by_budget(arrays, MAIN_ROWS), "Rows sampled by each mask."),
         Picture("mri-examples.png", slice_examples(arrays, "median"), EXAMPLE.format("median"), SHEET_DPI),
-        Picture(
-            "mri-judge.png",
-            _quality(results, JUDGE, ("sequential-entropy",)),
-            f"The main masks under the judge; below, gains on ACS + variable density. {BANDS} All are in the tables.",
-        ),
-        Picture(
-            "mri-zf.png",
-            _quality(results, "zero-filled", ("sequential-entropy", "loupe")),
-            f"The same masks under zero filling. {BANDS}",
+        *(
+            Picture(f"mri-{name}.png", _quality(results, judge, aside), caption)
+            for name, judge, aside, caption in CURVES
+            if judge in known
         ),
         Picture("mri-rows-all.png", rows_by_budget(arrays), "Rows sampled by every static mask."),
         Picture("mri-examples-p75.png", slice_examples(arrays, "p75"), EXAMPLE.format("75th-percentile"), SHEET_DPI),

@@ -18,8 +18,10 @@ from sensewise.files import fingerprint
 from sensewise.paper import models
 from sensewise.policies.base import Context, Policy
 from sensewise.policies.greedy import Greedy
+from sensewise.policies.nearest import NearestMask, NearestRows
 from sensewise.policies.one_shot import OneShot
 from sensewise.policies.planned import PlannedRows, RowPlan
+from sensewise.policies.samples import SampledGain
 from sensewise.policies.simple import ROW_FAMILIES, Fixed, best_rows, row_energy
 from sensewise.policies.starts import FixedStart, count_rows
 from sensewise.policies.value import ValuePolicy, static_cores
@@ -65,6 +67,10 @@ def derangement(count: int, generator: Generator) -> Tensor:
     low, high = max(1, count // 4), max(2, count - count // 4)
     shift = int(torch.randint(low, high, (), generator=generator))
     return torch.arange(count).roll(shift)
+
+
+def _with_another_scout(name: str, policy: Policy) -> Method:
+    return Method(name, AnotherScout(policy), columns={"scout": "another slice's"})
 
 
 def heuristics(names: Sequence[str] = tuple(ROW_FAMILIES)) -> list[Method]:
@@ -189,6 +195,20 @@ class MRIModels:
             return {"from-start": look["from_start"]} if "from_start" in look else {}
         return {}
 
+    def _by_budget(self, kind: str) -> list[nn.Module]:
+        """The models of one kind for all budgets."""
+        return [self._load(f"{kind}-{s:g}", f"train {kind} --budget {s:g}", kind) for s in self.mri.budgets]
+
+    def nearest(self) -> list[Method]:
+        """The mask of the training slices that look most alike, and as a control, of those like another slice."""
+        try:
+            found: list[NearestRows] = self._by_budget("nearest-mask")  # type: ignore[assignment]
+        except CheckpointError as error:
+            self._leave_out("nearest-mask", error)
+            return []
+        policy = NearestMask(found)
+        return [Method("nearest-mask", policy), _with_another_scout("nearest-mask", policy)]
+
     def one_shot(self) -> list[Method]:
         """The learned policy, adaptive, with another slice's scout, and static."""
         found = []
@@ -201,8 +221,7 @@ class MRIModels:
             policy = OneShot(network, sampled=False)  # type: ignore[arg-type]
             found.append(Method(f"learned-{form}", policy))
             if form == "adaptive":
-                control = AnotherScout(policy)
-                found.append(Method("learned-adaptive", control, columns={"scout": "another slice's"}))
+                found.append(_with_another_scout("learned-adaptive", policy))
         return found
 
     def by_profile(self, steps: Sequence[int] = (1, 4, 16)) -> list[Method]:
@@ -218,11 +237,8 @@ class MRIModels:
 
     def planned(self, steps: Sequence[int] = (1, 4, 16)) -> list[Method]:
         """Sequential rows by a plan, and two controls: another slice's energies, and the best mask for all slices."""
-        plans: list[RowPlan] = []
         try:
-            for budget in self.mri.budgets:
-                name, command = f"row-plan-{budget:g}", f"train row-plan --budget {budget:g}"
-                plans.append(self._load(name, command, "row-plan"))  # type: ignore[arg-type]
+            plans: list[RowPlan] = self._by_budget("row-plan")  # type: ignore[assignment]
         except CheckpointError as error:
             self._leave_out("sequential-value (plan)", error)
             return []
@@ -235,6 +251,23 @@ class MRIModels:
             Method(name, other, start=core, columns={"form": "plan-other"}),
             Method(name, blind, columns={"form": "plan-blind"}),
         ]
+
+    def by_samples(self, train: Tensor, share: float = 0.5) -> list[Method]:
+        """Sequential rows by what they are worth to imagined images, from the best rows of the searched mask on.
+
+        Args:
+            train: slices that say what A misses, with shape `(n, H, W)`.
+            share: of the rows beyond the ACS block, what is left to be chosen.
+        """
+        mri = self.mri
+        try:
+            orders = load_orders(self.preset, mri.budgets, mri.rows, mri.acs)
+        except CheckpointError as error:
+            self._leave_out("sequential-samples", error)
+            return []
+        start = static_cores(orders, mri.rows, mri.acs, share)
+        policy = SampledGain(self.reconstructor("unet-a"), train, mri.acs)
+        return [Method("sequential-samples", policy, 16, start=start)]
 
     def by_value(self, steps: Sequence[int] = (16,)) -> list[Method]:
         """Sequential rows by what a network says they are worth to U-Net A, every form that was trained."""

@@ -10,7 +10,17 @@ from sensewise.evaluate.method import Method
 from sensewise.evaluate.results import Arrays, Results
 from sensewise.evaluate.task import Task, row_task
 from sensewise.kspace import keep_rows, magnitude
-from sensewise.paper.mri_masks import BUDGETS, EXAMPLE_BUDGET, JUDGE, RULE, describe_data, difficulty, judge_of
+from sensewise.paper.mri_masks import (
+    BUDGETS,
+    EXAMPLE_BUDGET,
+    JUDGE,
+    RULE,
+    by_method,
+    describe_data,
+    difficulty,
+    judge_of,
+    under_judges,
+)
 from sensewise.paper.mri_models import MRIModels, heuristics, static_methods
 from sensewise.policies.value import OneStepOracle
 from sensewise.report import metrics
@@ -18,7 +28,6 @@ from sensewise.report.figures.rows import step_by_step
 from sensewise.report.figures.style import SHEET_DPI
 from sensewise.report.methods import info
 from sensewise.report.section import Picture, Section
-from sensewise.report.table import table
 
 PAPER = published(
     BUDGETS,
@@ -37,6 +46,7 @@ PAPER = published(
 """Table mri-closed, on fastMRI."""
 
 
+IMAGINED = 64  # slices on which images are imagined, at the smallest budget: that takes seconds per slice
 SCORES = {
     "sequential-entropy": "entropy of a row (nats)",
     "sequential-energy": "expected energy",
@@ -49,21 +59,27 @@ def run(setup: Setup) -> Results:
     """Every sequential variant on all held-out slices, then the oracle beside them on the first few."""
     models = MRIModels(setup.preset)
     budgets, judges = models.mri.budgets, models.judges()
-    _, val = models.scenes()
+    train, val = models.scenes()
     task = row_task(val, judges, models.mri.acs, slices="all")
-    base = [*heuristics(("variable-density",)), *static_methods(models.static(("static-search",)))]
+    base = heuristics(("variable-density",)) + static_methods(models.static(("static-search",))) + models.nearest()[:1]
     by_profile, planned = models.by_profile(), models.planned()
     by_value = planned + models.by_value()
     rows = setup.evaluate(task, [*base, *by_profile, *by_value], budgets, PAPER)
     few = replace(task.first(models.mri.oracle_slices), columns={"slices": "oracle"})
-    oracle = Method("oracle-one-step", OneStepOracle(models.reconstructor("unet-a"), few.values), 16)
-    rows += setup.evaluate(few, [*base, *by_value, oracle], budgets)
+    rows += setup.evaluate(few, [*base, *by_value, _oracle(models, few)], budgets)
+    imagined = replace(task.first(IMAGINED), columns={"slices": "samples"})
+    samples = models.by_samples(train.values)
+    rows += setup.evaluate(imagined, [*base, *samples, _oracle(models, imagined)], budgets[:1])
     number = int(difficulty(task, setup.seeds[0])[(len(val) - 1) // 2])
     one = task.part(slice(number, number + 1))
     arrays: Arrays = {}
     for method in [*(m for m in by_profile if m.steps == 16), *(m for m in planned if m.steps == 4)]:
         arrays |= step_arrays(one, method, setup.seeds[0])
     return Results("mri-sequential", setup.preset, task.name, rows, models.weights, models.notes, arrays)
+
+
+def _oracle(models: MRIModels, task: Task) -> Method:
+    return Method("oracle-one-step", OneStepOracle(models.reconstructor("unet-a"), task.values), 16)
 
 
 def step_arrays(task: Task, method: Method, seed: int) -> Arrays:
@@ -92,30 +108,19 @@ def step_arrays(task: Task, method: Method, seed: int) -> Arrays:
 
 def section(results: Results) -> Section:
     """Table mri-closed, the value of a row, the oracle, and Figure mri-sequential."""
-    everywhere = metrics.pick(results.rows, slices="all", reconstructor=JUDGE)
+    everywhere = metrics.pick(results.rows, slices="all")
     beside = metrics.pick(results.rows, slices="oracle", metric="nmse")
-    base = metrics.pick(beside, method="static-search")
-    gains = metrics.compared(beside, base, "reconstructor")
+    gains = metrics.compared(beside, metrics.pick(beside, method="static-search"), "reconstructor")
+    imagined = metrics.pick(results.rows, slices="samples")
     tables = [
-        table(everywhere, "NMSE under the judge, all held-out slices", "nmse", corner="method"),
-        table(
-            metrics.pick(beside, reconstructor=JUDGE),
-            "NMSE beside the one-step oracle, on the slices it was run on, judge",
-            "nmse",
-            corner="method",
-        ),
-        table(
+        *under_judges(everywhere, (JUDGE, "cs-wavelet"), ", all held-out slices"),
+        *under_judges(beside, (JUDGE, "unet-a"), ", beside the one-step oracle, on the slices that it was run on"),
+        *by_method(
             metrics.pick(gains, reconstructor=JUDGE),
-            "The same: NMSE lower than that of the static search by per cent",
+            "The same: NMSE under U-Net B lower than that of the static search by per cent",
             "nmse-gain",
-            corner="method",
         ),
-        table(
-            metrics.pick(beside, reconstructor="unet-a"),
-            "The same under U-Net A, which the oracle knows",
-            "nmse",
-            corner="method",
-        ),
+        *under_judges(imagined, (JUDGE, "unet-a"), f", rows by imagined images, the first {IMAGINED} slices"),
     ]
     figures = []
     for place in dict.fromkeys(key.rpartition("/")[0] for key in results.arrays if key.startswith("story/")):

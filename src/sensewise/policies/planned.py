@@ -13,7 +13,8 @@ The plan is what single swaps of rows lead to from the static mask, the best one
 each promises enough. `train.plan` fits the coefficients.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -183,6 +184,25 @@ class RowPlan(nn.Module):
         return other.eval().requires_grad_(False)
 
 
+class OfBudget(Protocol):
+    """What was made for `k` of so many rows."""
+
+    k: int
+    rows: int
+
+
+Made = TypeVar("Made", bound=OfBudget)
+
+
+def of_budget(made: Mapping[int, Made], budget: int, rows: int, what: str) -> Made:
+    """What was made for a budget, by its number of rows; refuses another budget or another number of rows."""
+    found = made.get(budget)
+    if found is None or rows != found.rows:
+        known = ", ".join(f"{one.k} of {one.rows}" for one in made.values())
+        raise BudgetError(f"{what} are for {known} rows, not for {budget} of {rows}")
+    return found
+
+
 class PlannedRows(Policy):
     """Rows of a plan that is made anew at every step, from everything measured so far; the most valuable first.
 
@@ -198,10 +218,7 @@ class PlannedRows(Policy):
 
     @torch.inference_mode()
     def scores(self, observation: Tensor, mask: Tensor, context: Context) -> Tensor:
-        model = self.plans.get(context.budget)
-        if model is None or mask.shape[1] != model.rows:
-            known = ", ".join(f"{plan.k} of {plan.rows}" for plan in self.plans.values())
-            raise BudgetError(f"plans are for {known} rows, not for {context.budget} of {mask.shape[1]}")
+        model = of_budget(self.plans, context.budget, mask.shape[1], "plans")
         worth = model.worth_in(model.unusual(observation, mask).roll(self.shift, 0))
         chosen = model.plan(worth, mask)
         slope = worth + 2 * chosen.float() @ model.overlap

@@ -37,9 +37,19 @@ class VariableDensity(Policy):
         self.sigma = sigma
 
     def scores(self, observation: Tensor, mask: Tensor, context: Context) -> Tensor:
-        height, width = (*context.grid, 1)[:2]
-        density = masks.centre_log_density(height, width, self.sigma).to(mask.device)
+        shape = masks.plane(context.grid)
+        density = masks.centre_log_density(*shape, self.sigma).to(mask.device)
+        density = density.repeat(mask.shape[1] // density.numel())
         return density + masks.gumbel((mask.shape[0], mask.shape[1]), context.generator).to(mask.device)
+
+
+class Raster(Policy):
+    """A regular grid over the image: the middle of each of as many cells as the budget has actions."""
+
+    def scores(self, observation: Tensor, mask: Tensor, context: Context) -> Tensor:
+        height, width = masks.plane(context.grid)
+        on_grid = masks.regular_grid((height, width), min(context.budget, height * width)).to(mask.device)
+        return on_grid.float().repeat(mask.shape[1] // on_grid.numel()).expand(mask.shape)
 
 
 class Equispaced(Policy):

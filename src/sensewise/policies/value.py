@@ -132,6 +132,27 @@ def core_size(k: int, acs: int, share: float) -> int:
     return min(acs + round((1 - share) * (k - acs)), k - 1)
 
 
+def one_step_gains(network: nn.Module, kspace: Tensor, mask: Tensor, shortlist: int | None, samples: int = 1) -> Tensor:
+    """By how much each further row lowers the error, on average over what a slice may be; `(B, H)`.
+
+    Args:
+        network: reconstructor A.
+        kspace: what the slices may be, one after another, with shape `(B samples, H, W)`.
+        mask: True where measured, with shape `(B, H)`.
+        shortlist: rows that are tried exactly, those of steepest gradient; all others come last. None tries every row.
+        samples: of each slice.
+    """
+    hidden = mask.shape[1] if mask.is_meta else int((~mask[0]).sum())
+    tries = hidden if shortlist is None else min(hidden, shortlist)
+    error, gradient = mask_gradients(network, kspace, mask.repeat_interleave(samples, dim=0))
+    promise = -gradient.view(len(mask), samples, -1).mean(1)
+    rows = promise.masked_fill(mask, -torch.inf).topk(tries, dim=1).indices  # (B, tries)
+    tried = with_rows(mask, rows).repeat_interleave(samples, dim=0).flatten(0, 1)  # (B samples tries, H)
+    after = slice_errors(network, kspace.repeat_interleave(tries, dim=0), tried)
+    gain = error.view(len(mask), samples, 1) - after.view(len(mask), samples, tries)
+    return torch.full(mask.shape, -1e9, device=mask.device).scatter(1, rows, gain.mean(1))
+
+
 class OneStepOracle(Policy):
     """The ceiling: knows the truth, and takes the rows whose addition lowers A's error most.
 
@@ -145,12 +166,4 @@ class OneStepOracle(Policy):
         self.network, self.kspace, self.shortlist = network, kspace, shortlist
 
     def scores(self, observation: Tensor, mask: Tensor, context: Context) -> Tensor:
-        hidden = mask.shape[1] if mask.is_meta else int((~mask[0]).sum())
-        tries = hidden if self.shortlist is None else min(hidden, self.shortlist)
-        error, gradient = mask_gradients(self.network, self.kspace, mask)
-        promise = (-gradient).masked_fill(mask, -torch.inf)
-        rows = promise.topk(tries, dim=1).indices  # (B, tries)
-        tried = with_rows(mask, rows).flatten(0, 1)  # (B tries, H)
-        after = slice_errors(self.network, self.kspace.repeat_interleave(tries, dim=0), tried)
-        gain = error.unsqueeze(1) - after.view(len(mask), tries)
-        return torch.full(mask.shape, -1e9, device=mask.device).scatter(1, rows, gain)
+        return one_step_gains(self.network, self.kspace, mask, self.shortlist)

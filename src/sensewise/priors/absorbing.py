@@ -8,8 +8,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sensewise.diffusion import AbsorbingProcess
+from sensewise.errors import ConfigError
 from sensewise.predictions import Categorical
 from sensewise.priors.base import Prior
+from sensewise.priors.engines import EngineName, Network, OnnxNetwork, fastest
 from sensewise.tokens import BLACK, MASK, UNKNOWN
 
 
@@ -27,7 +29,12 @@ class AbsorbingPrior(Prior):
         time_input: give the network the survival of the timestep; without it, the network sees 0 always.
         mask_state: whether "unobserved" has a state of its own; without it the network cannot tell an observed black
             pixel from an unobserved one (the control of Appendix E of the paper).
+
+    Attributes:
+        engine: what computes the network, "torch" or "onnx".
     """
+
+    engine: EngineName = "torch"
 
     def __init__(
         self,
@@ -46,6 +53,24 @@ class AbsorbingPrior(Prior):
         self.channels, self.num_states, self.num_labels, self.size = channels, num_states, num_labels, size
         self.time_input, self.mask_state = time_input, mask_state
         self.process = AbsorbingProcess(timesteps)
+        self._network: Network | None = None  # another engine than PyTorch
+
+    def run_with(self, engine: EngineName) -> None:
+        """Compute the network, as it is now, with another engine; "fastest" takes the best one that is installed."""
+        chosen = fastest() if engine == "fastest" else engine
+        if chosen not in ("torch", "onnx"):
+            raise ConfigError(f"engine {engine!r} is not known: torch, onnx, fastest")
+        self._network = OnnxNetwork(self.network, self._padded()) if chosen == "onnx" else None
+        self.engine = chosen
+
+    def _padded(self) -> tuple[int, int, int]:
+        """The shape that the network sees."""
+        (channels, *sides), multiple = self.shape, int(self.network.multiple)  # type: ignore[arg-type]
+        height, width = (side + -side % multiple for side in sides)
+        return channels, height, width
+
+    def extra_repr(self) -> str:
+        return f"engine={self.engine}"
 
     def predict(self, y: Tensor, label: Tensor, t: Tensor | None) -> Categorical:
         if not self.time_input:
@@ -57,14 +82,25 @@ class AbsorbingPrior(Prior):
             survival = self.process.survival(t)
         label = torch.where(label == UNKNOWN, self.num_labels or 0, label)
         seen = y if self.mask_state else torch.where(y == BLACK, MASK, y)
-        height, width = y.shape[2:]
-        multiple = int(self.network.multiple)  # type: ignore[arg-type]
-        down, right = -height % multiple, -width % multiple
-        if down or right:
-            seen = F.pad(seen, (0, right, 0, down), value=MASK)
-        logits = self.network(seen, label, survival)[:, :, :height, :width]  # (B, C, H, W, N)
-        by_state = logits.movedim(-1, 2)  # (B, C, N, H, W): contiguous in most networks
-        return Categorical(F.log_softmax(by_state, dim=2).movedim(2, -1))
+        return ask(self.network, seen, label, survival, MASK, self._network)
+
+
+def ask(
+    network: nn.Module, y: Tensor, label: Tensor, survival: Tensor, hidden: float, engine: Network | None = None
+) -> Categorical:
+    """What a network says of observations `(B, ..., H, W)` of any size; `hidden` pads them to its multiples.
+
+    Args:
+        engine: computes the network in its place; None for PyTorch.
+    """
+    height, width = y.shape[-2:]
+    multiple = int(network.multiple)  # type: ignore[arg-type]
+    down, right = -height % multiple, -width % multiple
+    if down or right:
+        y = F.pad(y, (0, right, 0, down), value=hidden)
+    logits = (engine or network)(y, label, survival)[:, :, :height, :width]  # (B, C, H, W, N)
+    by_state = logits.movedim(-1, 2)  # (B, C, N, H, W): contiguous in most networks
+    return Categorical(F.log_softmax(by_state, dim=2).movedim(2, -1))
 
 
 def prior_options(model: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,14 +6,23 @@ exactly 0. A prediction never depends on the other images of the batch.
 
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from torch import Generator, Tensor, nn
 
-from sensewise.errors import DataError
+from sensewise.errors import ConfigError, DataError
 from sensewise.predictions import Prediction
-from sensewise.tokens import MASK, UNKNOWN
+from sensewise.tokens import MASK, UNKNOWN, Place, dequantize, pack, quantize
+
+NEEDED = {
+    "channels": "1 for grey images",
+    "num_states": "2 for black and white",
+    "num_labels": "None for a prior that takes no label",
+    "size": "(H, W), or None for images of any size",
+}
+"""What every prior says of itself, and examples of it."""
 
 
 class Prior(nn.Module, ABC):
@@ -31,6 +40,15 @@ class Prior(nn.Module, ABC):
     num_labels: int | None
     size: tuple[int, int] | None
 
+    def __getattr__(self, name: str) -> Any:
+        """What is missing from a prior of one's own, in a sentence; all else as torch has it."""
+        kind = type(self).__name__
+        if name.startswith("_") and not name.startswith("__") and "_modules" not in vars(self):
+            raise ConfigError(f"{kind} is not ready: call super().__init__() first in its __init__")
+        if name in NEEDED:
+            raise ConfigError(f"{kind} does not say its {name}: set self.{name} in its __init__ ({NEEDED[name]})")
+        return super().__getattr__(name)
+
     @abstractmethod
     def predict(self, y: Tensor, label: Tensor, t: Tensor | None) -> Prediction:
         """The raw prediction of every site, observed or not.
@@ -45,7 +63,21 @@ class Prior(nn.Module, ABC):
         """The prediction of every site, certain where observed; arguments as for `predict`."""
         labels = self.check(y, label)
         y = y if y.is_floating_point() else y.long()  # networks look tokens up by number; readings stay as they are
-        return self.predict(y, labels, t).given(y)
+        return self._checked(self.predict(y, labels, t), y).given(y)
+
+    def _checked(self, found: Prediction, y: Tensor) -> Prediction:
+        """What `predict` returned; refuses what is no prediction of every site."""
+        wanted, name = (len(y), self.channels, *y.shape[2:]), f"{type(self).__name__}.predict"
+        if not isinstance(found, Prediction):
+            raise ConfigError(
+                f"{name} returned a {type(found).__name__}: return a Prediction, such as Categorical(log_probs)"
+            )
+        if (found.shape, found.num_states) != (wanted, self.num_states):
+            raise ConfigError(
+                f"{name} returned sites of shape {found.shape} with {found.num_states} states: {wanted} with "
+                f"{self.num_states} states are needed"
+            )
+        return found
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -61,6 +93,18 @@ class Prior(nn.Module, ABC):
     def seen(self, y: Tensor) -> Tensor:
         """True where a site was observed, `(B, C, H, W)`."""
         return y != MASK
+
+    def certain(self, y: Tensor) -> Tensor:
+        """True where a site is known for certain, `(B, C, H, W)`."""
+        return self.seen(y)
+
+    def reveal(self, y: Tensor, sites: Tensor, tokens: Tensor) -> Tensor:
+        """The observation `y` with some sites known for certain, all with shape `(B, C, H, W)`."""
+        return torch.where(sites, tokens, y)
+
+    def as_tokens(self, y: Tensor) -> Tensor:
+        """An observation of which every site is certain as tokens, `(B, C, H, W)`."""
+        return y
 
     def check(self, y: Tensor, label: Tensor | None) -> Tensor:
         """Labels `(B,)` with `UNKNOWN` for missing ones; refuses an observation or a label that does not fit."""
@@ -109,10 +153,42 @@ class Prior(nn.Module, ABC):
             function: such as `predictions.entropy`; its result has the images first.
             chunk: images of 32 x 32 at a time; of larger ones fewer.
         """
-        labels = self.check(y, label)
+        return torch.cat([function(self(*part)) for part in self._parts(y, self.check(y, label), chunk)])
+
+    @property
+    def takes(self) -> tuple[int, int, int | None, tuple[int, int] | None]:
+        """What it is asked about: channels, states, labels, size. Priors that agree in it can stand for each other."""
+        return self.channels, self.num_states, self.num_labels, self.size
+
+    @torch.inference_mode()
+    def maps(self, function: Callable[[Prediction], Tensor], y: Tensor, label: Tensor | None) -> Tensor:
+        """The same for what a function says site by site: a large picture is looked at tile by tile.
+
+        Args:
+            function: such as `predictions.entropy`; its result has shape `(B, ..., H, W)`.
+        """
+        return torch.cat([self._map(function, *part) for part in self._parts(y, self.check(y, label))])
+
+    def _map(self, function: Callable[[Prediction], Tensor], y: Tensor, label: Tensor) -> Tensor:
+        whole = None
+        for (rows, columns), prediction in self.tiles(y, label):
+            found = function(prediction)
+            if found.shape[-2:] == y.shape[-2:]:
+                return found
+            whole = found.new_empty(*found.shape[:-2], *y.shape[-2:]) if whole is None else whole
+            whole[..., rows, columns] = found
+        assert whole is not None
+        return whole
+
+    def tiles(self, y: Tensor, label: Tensor) -> Iterator[tuple[Place, Prediction]]:
+        """The prediction of all sites, some rows and columns at a time where memory would not do; else all at once."""
+        yield (slice(None), slice(None)), self(y, label)
+
+    @staticmethod
+    def _parts(y: Tensor, labels: Tensor, chunk: int = 64) -> Iterator[tuple[Tensor, Tensor]]:
+        """Some images at a time: `chunk` of 32 x 32, fewer of larger ones."""
         chunk = max(1, chunk * 32 * 32 // max(1024, y.shape[2] * y.shape[3]))
-        parts = zip(torch.split(y, chunk), torch.split(labels, chunk), strict=True)
-        return torch.cat([function(self(part, part_label)) for part, part_label in parts])
+        return zip(torch.split(y, chunk), torch.split(labels, chunk), strict=True)
 
     @torch.inference_mode()
     def sample(
@@ -132,19 +208,41 @@ class Prior(nn.Module, ABC):
             Tokens without hidden sites, with shape `(samples, B, C, H, W)`.
         """
         self.check(y, label)
-        x = y.long().repeat(samples, 1, 1, 1)  # (samples B, C, H, W)
+        x = (y if y.is_floating_point() else y.long()).repeat(samples, 1, 1, 1)  # (samples B, C, H, W)
         labels = None if label is None else label.repeat(samples)
-        start = 0.0 if y.is_meta else int((y != MASK).sum()) / y.numel()
+        first = self.certain(y)
+        start = 0.0 if y.is_meta else int(first.sum()) / first.numel()
         survival = torch.linspace(start, 1.0, steps + 1, dtype=torch.float64)
 
         def draw(prediction: Prediction) -> Tensor:
             return prediction.sample(1, generator)[0]
 
         for r in range(steps):
-            hidden = x == MASK
+            hidden = ~self.certain(x)
             if not x.is_meta and not bool(hidden.any()):
                 break
             reveal = float((survival[r + 1] - survival[r]) / (1 - survival[r])) if r < steps - 1 else 1.0
-            noise = torch.rand(x.shape, generator=generator, device=generator.device).to(x.device)
-            x = torch.where(hidden & (noise < reveal), self.in_chunks(draw, x, labels), x)
-        return x.view(samples, *y.shape)
+            noise = torch.rand(hidden.shape, generator=generator, device=generator.device).to(x.device)
+            x = self.reveal(x, hidden & (noise < reveal), self.in_chunks(draw, x, labels))
+        return self.as_tokens(x).view(samples, *first.shape)
+
+
+class NoisyPrior(Prior):
+    """Base of every prior that takes readings `(B, 2 C, H, W)`, values and their noise (see `tokens.pack`)."""
+
+    def blank(self, size: tuple[int, int]) -> Tensor:
+        nothing = torch.full((1, self.channels, *size), torch.nan)
+        return pack(nothing, torch.zeros_like(nothing))
+
+    def seen(self, y: Tensor) -> Tensor:
+        return ~y[:, : self.channels].isnan()
+
+    def certain(self, y: Tensor) -> Tensor:
+        return self.seen(y) & (y[:, self.channels :] == 0)
+
+    def reveal(self, y: Tensor, sites: Tensor, tokens: Tensor) -> Tensor:
+        values, noise = y.chunk(2, dim=1)
+        return pack(torch.where(sites, dequantize(tokens, self.num_states), values), torch.where(sites, 0.0, noise))
+
+    def as_tokens(self, y: Tensor) -> Tensor:
+        return quantize(y[:, : self.channels].clamp(0, 1), self.num_states)

@@ -1,18 +1,20 @@
 """A prior over intensities, read with or without noise: pictures of any size and many levels."""
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
 from sensewise.errors import DataError
-from sensewise.networks.any_size import AnySize
+from sensewise.networks.any_size import AnySize, Parts
 from sensewise.predictions import Mixture
-from sensewise.priors.base import Prior
-from sensewise.tokens import UNKNOWN, pack, unpack
+from sensewise.priors.base import NoisyPrior
+from sensewise.tokens import UNKNOWN, Place, unpack
 
 SMALLEST = 16  # pixels of a side
 
 
-class ReadingPrior(Prior):
+class ReadingPrior(NoisyPrior):
     """A network that takes readings `(B, 2, H, W)` (see `tokens.pack`) and gives mixtures of Gaussians.
 
     Args:
@@ -27,14 +29,16 @@ class ReadingPrior(Prior):
 
     def predict(self, y: Tensor, label: Tensor, t: Tensor | None) -> Mixture:
         values, noise, seen = unpack(y)
-        log_weights, centres, widths = self.network(values, seen.float(), noise)  # (B, M, H, W) each
-        return Mixture(log_weights.unsqueeze(1), centres.unsqueeze(1), widths.unsqueeze(1), self.num_states)
+        return self._mixture(self.network(values, seen.float(), noise))
 
-    def blank(self, size: tuple[int, int]) -> Tensor:
-        return pack(torch.full((1, 1, *size), torch.nan), torch.zeros(1, 1, *size))
+    def tiles(self, y: Tensor, label: Tensor) -> Iterator[tuple[Place, Mixture]]:
+        values, noise, seen = unpack(y)
+        for place, parts in self.network.tiles(values, seen.float(), noise):
+            yield place, self._mixture(parts).given(y[..., place[0], place[1]])
 
-    def seen(self, y: Tensor) -> Tensor:
-        return ~y[:, :1].isnan()
+    def _mixture(self, parts: Parts) -> Mixture:
+        log_weights, centres, widths = (part.unsqueeze(1) for part in parts)  # (B, 1, M, H, W) each
+        return Mixture(log_weights, centres, widths, self.num_states)
 
     def check(self, y: Tensor, label: Tensor | None) -> Tensor:
         """As for every prior; refuses tokens, labels and pictures that are too small."""

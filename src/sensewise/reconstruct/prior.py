@@ -15,7 +15,7 @@ class Mode(Reconstructor):
         self.prior = prior
 
     def __call__(self, observation: Tensor, mask: Tensor, side: Side = NOTHING) -> Tensor:
-        return self.prior.in_chunks(predictions.mode, observation, side.label)
+        return self.prior.maps(predictions.mode, observation, side.label)
 
 
 class PosteriorMean(Reconstructor):
@@ -25,4 +25,4 @@ class PosteriorMean(Reconstructor):
         self.prior = prior
 
     def __call__(self, observation: Tensor, mask: Tensor, side: Side = NOTHING) -> Tensor:
-        return self.prior.in_chunks(predictions.mean, observation, side.label)
+        return self.prior.maps(predictions.mean, observation, side.label)

@@ -17,6 +17,7 @@ one row per budget (`s=` is the budget). `sensewise report` replaces the text be
                                   `minus prior=random-masks`
     deviations ...                how many standard deviations of that row it is below it
     as range                      the lowest and the highest value, "0.89 to 1.00", of as many rows as there are
+    as mean                       the mean of as many rows as there are
     as cells                      mean ± spread, for the cells of a table
     as .1f                        a format of Python
 """
@@ -109,6 +110,8 @@ class Number:
         if "range" in self.form:
             low, high = values.index(min(values)), values.index(max(values))
             return f"{shown[low]} to {shown[high]}"
+        if "mean" in self.form:
+            return self._formatted(sum(values) / len(values), found[0])
         self._check_single(found)
         return (" | " if "cells" in self.form else " / ").join(shown)
 
@@ -119,7 +122,7 @@ class Number:
                 raise DataError(f"several rows at s = {after.budget:g}: name {' or '.join(names)}, or show a range")
 
     def _formatted(self, value: float, row: Row) -> str:
-        given = next((word for word in self.form if word not in ("range", "cells")), None)
+        given = next((word for word in self.form if word not in ("range", "mean", "cells")), None)
         given = given or _FORMATS.get(self.operation or self.field)
         if given is not None:
             return format(value, given)

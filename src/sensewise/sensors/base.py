@@ -3,11 +3,12 @@
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from sensewise.errors import BudgetError
+from sensewise.errors import BudgetError, ConfigError
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,14 @@ class Sensor(ABC):
     grid: tuple[int, ...]
     device: torch.device = torch.device("cpu")
 
+    def __getattr__(self, name: str) -> Any:
+        """What is missing from a sensor of one's own, in a sentence."""
+        kind = type(self).__name__
+        if name in ("batch", "grid"):
+            example = "the number of scenes" if name == "batch" else "(H, W) for pixels"
+            raise ConfigError(f"{kind} does not say its {name}: set self.{name} in its __init__ ({example})")
+        raise AttributeError(f"{kind!r} object has no attribute {name!r}")
+
     @property
     def num_actions(self) -> int:
         """`K`."""
@@ -57,7 +66,13 @@ class Sensor(ABC):
                 f"a mask for this sensor is bool with shape ({self.batch}, {self.num_actions}), "
                 f"got {mask.dtype} with shape {tuple(mask.shape)}"
             )
-        return self.reveal(mask)
+        seen = self.reveal(mask)
+        if len(seen) != self.batch:
+            raise ConfigError(
+                f"{type(self).__name__}.reveal returned shape {tuple(seen.shape)}: one observation for each of the "
+                f"{self.batch} scenes is needed, the scenes first"
+            )
+        return seen
 
 
 class View(ABC):

@@ -16,10 +16,11 @@ from sensewise import masks, predictions
 from sensewise.diffusion import AbsorbingProcess
 from sensewise.errors import ConfigError
 from sensewise.policies.base import Score
-from sensewise.policies.choose import SPREAD_VARIANCE
+from sensewise.policies.choose import SPREAD_VARIANCE, Spread
 
 SCORES: dict[str, Score] = {"entropy": predictions.entropy, "variance": predictions.variance}
-SPREAD_REACH = 0.6  # of the policy that goes with SPREAD_VARIANCE
+SPREADS: dict[str, tuple[Spread, float]] = {"entropy": (Spread(), 0.0), "variance": (SPREAD_VARIANCE, 0.6)}
+"""How the pixels of a step keep their distance, and the reach of the policy that goes with it, by score."""
 
 
 @dataclass(frozen=True)
@@ -38,14 +39,18 @@ class Curriculum:
         min_steps: the fewest steps of a trajectory.
         max_steps: the most steps of a trajectory.
         probe: the fraction of trajectories that start from a random probe of 20% of their budget.
-        spread: the fraction of trajectories whose pixels keep their distance, as `choose.SPREAD_VARIANCE` does it.
+        spread: the fraction of trajectories whose pixels keep their distance, as `SPREADS` has it for their score.
         score: what the policy follows, "entropy" or "variance".
-        observed_weight: weight of the loss on observed sites; small, so that raw predictions there mean something.
+        observed_weight: weight of the loss on observed sites; small, so that raw predictions there mean something. With
+            noise it is what the prior makes of a reading that counts, and a prior that copied its readings has to
+            unlearn that: large.
         relative: divide each image's loss by the nats that the prior expects it to cost, so that the last steps of an
             acquisition, where little is left to learn, count as much as the first. The weight depends on the
             observation alone, so the loss is still minimised by the true posterior.
         shared_zero: the fraction of images whose observed black pixels are shown as unobserved, as a prior without a
             mask state sees them.
+        noise: above 0, readings are flipped with a probability of up to this, the same in all of an image, and the
+            prior is given that probability; a sixth of the images are read without noise.
     """
 
     survival_power: float = 3.0
@@ -62,6 +67,7 @@ class Curriculum:
     observed_weight: float = 0.01
     relative: bool = False
     shared_zero: float = 0.0
+    noise: float = 0.0
 
     def __post_init__(self) -> None:
         if self.survival_power < 0:
@@ -69,13 +75,13 @@ class Curriculum:
         for name in ("unknown_label", "flip", "on_policy", "probe", "spread", "shared_zero"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ConfigError(f"{name} must lie between 0 and 1, got {getattr(self, name)}")
-        if self.spread and self.score != "variance":
-            raise ConfigError(f"spread trajectories follow the variance, not the {self.score}: set score to variance")
         if not 0 < self.max_budget < 1 or self.budget_power <= 0:
             raise ConfigError(
                 f"max_budget must lie between 0 and 1 and budget_power above 0, got {self.max_budget} and "
                 f"{self.budget_power}"
             )
+        if not 0 <= self.noise < 0.5:
+            raise ConfigError(f"noise must be at least 0 and below 0.5, got {self.noise}")
         if not 1 <= self.min_steps <= self.max_steps:
             raise ConfigError(f"1 <= min_steps <= max_steps is needed, got {self.min_steps} and {self.max_steps}")
 
@@ -101,6 +107,11 @@ def random_masks(batch: int, count: int, power: float, generator: Generator) -> 
     return torch.rand(batch, count, generator=generator) < survival, None if t is None else t[:, 0]
 
 
+def noise_levels(batch: int, most: float, generator: Generator) -> Tensor:
+    """The probability of a flip in each image, `(B,)`: 0 in a sixth of them, elsewhere uniform up to `most`."""
+    return (most * (1.2 * torch.rand(batch, generator=generator) - 0.2)).clamp(min=0)
+
+
 class Rollouts:
     """Greedy trajectories under way, one image each: after every training step each of them moves on by one step.
 
@@ -121,10 +132,15 @@ class Rollouts:
         self.mask = torch.zeros(batch, grid[0] * grid[1], dtype=torch.bool)
         self.per_step = torch.zeros(batch, dtype=torch.int64)
         self.left = torch.full((batch,), -1)  # steps still to take; below 0: finished, to be replaced
+        self.level = torch.zeros(batch)  # how probable a flip is, where readings are noisy
+        self.chance = torch.zeros(
+            batch, grid[0] * grid[1] if curriculum.noise else 0
+        )  # a site below its level is flipped
 
     def state(self) -> dict[str, Tensor]:
         """All that a trajectory is."""
-        names = ("index", "known", "flipped", "spread", "mask", "per_step", "left")
+        names = ["index", "known", "flipped", "spread", "mask", "per_step", "left"]
+        names += ["level", "chance"] if self.curriculum.noise else []
         return {name: getattr(self, name) for name in names}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
@@ -156,16 +172,21 @@ class Rollouts:
         self.mask = torch.where(ended[:, None].to(device), probe.to(device), self.mask)
         self.per_step = torch.where(ended, (total / steps).ceil().long(), self.per_step)
         self.left = torch.where(ended, steps, self.left)
+        if c.noise:
+            self.level = torch.where(ended, noise_levels(batch, c.noise, generator), self.level)
+            chance = torch.rand(self.chance.shape, generator=generator)
+            self.chance = torch.where(ended[:, None], chance, self.chance)
 
     def advance(self, scores: Tensor) -> None:
         """Measure the pixels of highest score, `(B, K)`, that are not measured yet."""
         mask, per_step = self.mask.to(scores.device), self.per_step.to(scores.device)
         if self.curriculum.spread:
-            spread = self.spread.to(scores.device)
-            around = masks.around(scores.masked_fill(mask, 0.0), self.grid, SPREAD_REACH)
-            scores = torch.where(spread[:, None], around, scores).masked_fill(mask, -torch.inf)
-            damping = SPREAD_VARIANCE.damping * spread.float()
-            width = SPREAD_VARIANCE.width(scores, per_step)
+            spread, (choice, reach) = self.spread.to(scores.device), SPREADS[self.curriculum.score]
+            if reach:
+                around = masks.around(scores.masked_fill(mask, 0.0), self.grid, reach)
+                scores = torch.where(spread[:, None], around, scores)
+            scores = scores.masked_fill(mask, -torch.inf)
+            damping, width = choice.damping * spread.float(), choice.width(scores, per_step)
             chosen = masks.spread_top_k(scores, self.per_step, self.grid, damping, width)
         else:
             chosen = masks.bottom_k(-scores.masked_fill(mask, -torch.inf), per_step)

@@ -14,8 +14,9 @@ import math
 import signal
 import threading
 import time
+import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
@@ -29,10 +30,17 @@ from torch import Generator, Tensor
 from sensewise.errors import CheckpointError, ConfigError
 from sensewise.files import append_json, locked, read_json, read_tensors, write_json, write_tensors, write_text
 from sensewise.hub import CONFIG
+from sensewise.train.cost import Cost
 from sensewise.train.processes import Execution, Team, launch
 
+WORTH_SAYING = 100  # steps: of shorter runs nobody asks what they will take
 CHECKPOINT, LOG = "checkpoint.safetensors", "log.jsonl"
-NOT_SETTINGS = {"trained", "sha256", "licence"}  # entries of a config that may differ when a run is resumed
+NOT_SETTINGS = {
+    "trained",
+    "sha256",
+    "licence",
+    "calibration",
+}  # entries of a config that may differ when a run is resumed
 
 
 def step_generator(seed: int, step: int) -> Generator:
@@ -57,6 +65,13 @@ class Job(ABC):
         """Get ready on the team's device, before any state is loaded."""
         self.team = team
 
+    def cost(self) -> Cost | None:
+        """What a step takes, found out before the first one, with everything left as it was; None if it is not known.
+
+        Every process calls it.
+        """
+        return None
+
     @abstractmethod
     def advance(self, step: int) -> dict[str, float]:
         """Take one step, in every process; returns what is shown beside the bar."""
@@ -66,8 +81,13 @@ class Job(ABC):
         """Whether there is something to look at after so many steps."""
 
     @abstractmethod
-    def look(self) -> dict[str, float]:
-        """Named numbers for the log. Every process calls it, the first one's are written."""
+    def look(self, over: Callable[[], bool]) -> dict[str, float] | None:
+        """Named numbers for the log. Every process calls it, the first one's are written.
+
+        Args:
+            over: whether the run has to stop. A look that takes long asks between its batches; then it gives None, and
+                everything is as before the look.
+        """
 
     def settled(self) -> bool:
         """Whether the run may end before its last step; the first process decides, after every look."""
@@ -137,10 +157,15 @@ def unchanging(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def last_look(folder: Path) -> dict[str, float]:
     """The last line of a run's log; empty where there is none."""
+    lines = read_log(folder)
+    return lines[-1] if lines else {}
+
+
+def read_log(folder: Path) -> list[dict[str, Any]]:
+    """The lines of a run's log that say their step; one that a kill has cut short is left out."""
     path = folder / LOG
-    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-    found = json.loads(lines[-1]) if lines else {}
-    return found if isinstance(found, dict) else {}
+    lines = path.read_bytes().splitlines() if path.is_file() else []
+    return [line for line in map(_parsed, lines) if isinstance(line.get("step"), int)]
 
 
 def is_complete(folder: Path, config: Mapping[str, Any]) -> bool:
@@ -189,26 +214,40 @@ class Run:
             return
         path = self.folder / CHECKPOINT
         if path.exists():
-            tensors, metadata = read_tensors(path)
-            self.job.load_state(tensors, path)
-            self.step, self.seconds = int(metadata["step"]), float(metadata["seconds"])
+            try:
+                self._take_up(*read_tensors(path), path)
+            except CheckpointError:
+                raise
+            except Exception as error:  # a file that was tampered with can lack anything
+                raise CheckpointError(f"{path} is damaged or of another run: {type(error).__name__} {error}") from error
         log = self.folder / LOG
         if self.team.first and log.exists():
-            lines = [
-                line for line in map(_parsed, log.read_text().splitlines()) if line.get("step", 2**62) <= self.step
-            ]
+            lines = [line for line in read_log(self.folder) if line["step"] <= self.step]
             write_text(log, "".join(json.dumps(line) + "\n" for line in lines))
             self.logged = lines[-1] if lines else {}
+
+    def _take_up(self, tensors: dict[str, Tensor], metadata: Mapping[str, str], path: Path) -> None:
+        step, seconds = int(metadata["step"]), float(metadata["seconds"])
+        if not 0 <= step <= self.job.steps or not 0 <= seconds < math.inf:
+            raise CheckpointError(
+                f"{path} is damaged or of another run: it is of step {step} after {seconds:g} seconds, and the run has "
+                f"{self.job.steps} steps"
+            )
+        if metadata.get("crc32") not in (None, checksum(tensors, step)):  # earlier versions had none
+            raise CheckpointError(f"{path} is damaged: its checksum is another")
+        self.job.load_state(tensors, path)
+        self.step, self.seconds = step, seconds
 
     def save(self) -> None:
         """Write the checkpoint."""
         tensors = {name: tensor.detach().cpu() for name, tensor in self.job.state().items()}
-        write_tensors(self.folder / CHECKPOINT, tensors, {"step": str(self.step), "seconds": str(self.seconds)})
+        about = {"step": str(self.step), "seconds": str(self.seconds), "crc32": checksum(tensors, self.step)}
+        write_tensors(self.folder / CHECKPOINT, tensors, about)
 
-    def look(self) -> bool:
-        """Add a line to the log and show it; whether the run may end here."""
-        values = self.job.look()
-        if self.team.first:
+    def look(self, over: Callable[[], bool]) -> bool:
+        """Add a line to the log and show it; False if the look was cut short."""
+        values = self.job.look(over)
+        if self.team.first and values is not None:
             self.logged = {"step": self.step, "seconds": round(self.seconds, 1), **values}
             append_json(self.folder / LOG, self.logged)
             if self.execution.on_log is not None:
@@ -216,11 +255,12 @@ class Run:
             left = (self.job.steps - self.step) * self.seconds / self.step / 60
             shown = " ".join(f"{name} {value:.4g}" for name, value in values.items())
             self.console.print(f"step {self.step}/{self.job.steps} {shown} ({left:.0f} min left)", soft_wrap=True)
-        return self.team.broadcast(self.job.settled())
+        return self.team.broadcast(values is not None)
 
     def owes_a_look(self) -> bool:
-        """Whether a stop came between a step and the look at it."""
-        return self.step > 0 and self.job.looks_at(self.step) and self.logged.get("step", 0) < self.step
+        """Whether a stop came between a step and the end of the look at it; the first process knows."""
+        owed = self.step > 0 and self.job.looks_at(self.step) and self.logged.get("step", 0) < self.step
+        return self.team.broadcast(owed)
 
     def export(self, *, complete: bool) -> None:
         """Write the result as it is now, with its card."""
@@ -237,32 +277,46 @@ class Run:
         }
         self.job.export(self.folder, {**self.config, "trained": trained})
 
+    def announce(self) -> None:
+        """Say what the steps ahead will take: a new run tries, a resumed one has been measured."""
+        left = self.job.steps - self.step
+        if left < WORTH_SAYING:
+            return
+        cost = Cost(self.seconds / self.step) if self.step else self.job.cost()
+        if cost is not None:
+            self.console.print(cost.sentence(left), soft_wrap=True, highlight=False)
+
     def go(self) -> bool:
         """Take step after step; True if the run is complete."""
         job, team, limit = self.job, self.team, self.execution.max_minutes
-        begun = saved = tick = time.monotonic()
+        begun = saved = time.monotonic()
         with stop_signal() as stop, progress_bar(self.console) as progress:
+            self.announce()
+            tick = time.monotonic()
+
+            def over() -> bool:
+                return stop.is_set() or (limit is not None and time.monotonic() - begun > 60 * limit)
+
             bar = progress.add_task(self.folder.name, total=job.steps, completed=self.step)
-            settled = self.look() if team.broadcast(self.owes_a_look()) else team.broadcast(job.settled())
-            stopping = False
+            # one step or one look is taken whatever the limit, or else a short limit would never come to an end
+            stopping = self.owes_a_look() and not self.look(stop.is_set)
+            settled = team.broadcast(job.settled())
             while self.step < job.steps and not settled and not stopping:
                 shown = job.advance(self.step)
                 self.step += 1
-                now = time.monotonic()
-                self.seconds += now - tick
+                self.seconds += time.monotonic() - tick
                 values = "".join(f" {name} {value:.4f}" for name, value in shown.items())
                 progress.update(bar, completed=self.step, description=self.folder.name + values)
-                # all stop after the same step, whichever of them was asked to
-                stopping = team.any(stop.is_set() or (limit is not None and now - begun > 60 * limit))
-                last = self.step == job.steps
-                if job.looks_at(self.step) and (last or not stopping):  # what is left out is made up for by --resume
-                    settled = self.look()
-                due = stopping or settled or last or now - saved > 60 * job.save_minutes
+                stopping = team.any(over())  # all stop after the same step, whichever of them was asked to
+                if job.looks_at(self.step) and not stopping:  # what is left out is made up for by --resume
+                    stopping = not self.look(over)
+                    settled = team.broadcast(job.settled())
+                due = stopping or settled or self.step == job.steps or time.monotonic() - saved > 60 * job.save_minutes
                 if due and team.first:
                     self.save()
                     saved = time.monotonic()
                 tick = time.monotonic()
-        complete = settled or self.step >= job.steps
+        complete = (settled or self.step >= job.steps) and not self.owes_a_look()
         if complete:
             job.finish()
         if team.first:
@@ -272,11 +326,20 @@ class Run:
         return complete
 
 
-def _parsed(line: str) -> dict[str, Any]:
+def checksum(tensors: Mapping[str, Tensor], step: int) -> str:
+    """Of everything in a checkpoint that the run goes on from."""
+    found = zlib.crc32(str(step).encode())
+    for name, tensor in sorted(tensors.items()):
+        found = zlib.crc32(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode(), found)
+        found = zlib.crc32(tensor.contiguous().flatten().view(torch.uint8).numpy().data, found)
+    return str(found)
+
+
+def _parsed(line: bytes) -> dict[str, Any]:
     """A line of the log; nothing if a kill has cut it short."""
     try:
         found = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 

@@ -2,8 +2,11 @@
 
 import copy
 import math
+import statistics
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +16,8 @@ from torch import Generator, Tensor, nn
 
 from sensewise import hub
 from sensewise.data.scenes import Scenes
-from sensewise.errors import ConfigError
+from sensewise.errors import CheckpointError, ConfigError
+from sensewise.train.cost import Cost, kept_for_backward
 from sensewise.train.fit import Job, step_generator
 from sensewise.train.optim import Kind, build_optimizer
 from sensewise.train.processes import Team
@@ -122,6 +126,25 @@ def learning_rate(settings: FitSettings, step: int) -> float:
     return settings.learning_rate * rise * fall
 
 
+class Interrupted(Exception):
+    """A look was cut short."""
+
+
+@contextmanager
+def interruptible(over: Callable[[], bool]) -> Iterator[None]:
+    """Every network asks `over` before it computes: what is inside the block ends between two batches."""
+
+    def ask(_module: nn.Module, _arguments: Any) -> None:
+        if over():
+            raise Interrupted
+
+    hook = nn.modules.module.register_module_forward_pre_hook(ask)
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
 class Training(Job):
     """Optimiser steps on an objective; with several processes each has the gradient of its share of a batch.
 
@@ -138,6 +161,7 @@ class Training(Job):
         )
         self.average = copy.deepcopy(objective.model).requires_grad_(False).eval()
         self.losses = torch.zeros(2, dtype=torch.float64)  # since the last look: their sum, how many
+        self.compiled = False
 
     def begin(self, team: Team, *, compiled: bool) -> None:
         super().begin(team, compiled=compiled)
@@ -146,11 +170,32 @@ class Training(Job):
         self.objective.team = team
         self.objective.to(team.device)
         self.average.to(team.device)
+        self.compiled = compiled
         if compiled:
             self.objective.compile()
         self.model, self.stepper = self.fabric.setup(self.objective.model, self.optimizer)
         for name in self.objective.forward_methods:
             self.model.mark_forward_method(name)
+
+    def cost(self) -> Cost:
+        """Some steps are taken and taken back: the first, slower than the others, for memory, the rest for time."""
+        before = {name: tensor.clone() for name, tensor in self.state().items()}
+        memory = None
+        with torch.random.fork_rng(devices=()):
+            if self.compiled:
+                self.advance(0)  # what the graph keeps cannot be counted there
+            else:
+                with kept_for_backward() as kept:
+                    self.advance(0)
+                weights = sum(parameter.nbytes for parameter in self.objective.model.parameters())
+                memory = sum(kept.values()) + weights + sum(tensor.nbytes for tensor in self.state().values())
+            seconds: list[float] = []
+            while self.team.broadcast(not seconds or (sum(seconds) < 1 and len(seconds) < 9)):  # all take as many
+                begun = time.monotonic()
+                self.advance(0)
+                seconds.append(time.monotonic() - begun)
+        self.load_state(before, Path())
+        return Cost(statistics.median(seconds), memory)
 
     def advance(self, step: int) -> dict[str, float]:
         for group in self.stepper.param_groups:
@@ -169,12 +214,19 @@ class Training(Job):
     def looks_at(self, step: int) -> bool:
         return step % self.settings.validate_every == 0 or step == self.steps
 
-    def look(self) -> dict[str, float]:
+    def look(self, over: Callable[[], bool]) -> dict[str, float] | None:
         if not self.team.first:
             return {}
+        before = {name: tensor.clone() for name, tensor in self.objective.state().items()}
+        try:
+            with interruptible(over):
+                values = self.objective.validate(self.average)
+        except Interrupted:
+            self.objective.load_state(before)
+            return None
         total, count = self.losses.tolist()
         self.losses.zero_()
-        return {"loss": total / count, **self.objective.validate(self.average)}
+        return {"loss": total / count, **values}
 
     def settled(self) -> bool:
         return self.objective.settled()
@@ -194,10 +246,10 @@ class Training(Job):
         hub.load_weights(self.objective.model, part("model."), path)
         hub.load_weights(self.average, part("average."), path)
         self.objective.load_state(part("objective."))
-        self._load_optimizer(part("optimizer."))
+        self._load_optimizer(part("optimizer."), path)
         self.losses = state.get("losses", self.losses)
 
-    def _load_optimizer(self, tensors: Mapping[str, Tensor]) -> None:
+    def _load_optimizer(self, tensors: Mapping[str, Tensor], path: Path) -> None:
         state: dict[int, dict[str, Tensor]] = {}
         for name, tensor in tensors.items():
             number, key = name.split(".")
@@ -205,6 +257,8 @@ class Training(Job):
         parameters = (parameter for group in self.optimizer.param_groups for parameter in group["params"])
         for position, parameter in enumerate(parameters):
             for key, tensor in state.get(position, {}).items():
+                if key != "step" and (tensor.shape != parameter.shape or not bool(tensor.isfinite().all())):
+                    raise CheckpointError(f"{path} is damaged or of another run: {key} of weight {position} is wrong")
                 if key != "step":  # the fused step goes by memory position: moments must be laid out like their weights
                     state[position][key] = torch.empty_like(parameter, requires_grad=False).copy_(tensor)
         groups = self.optimizer.state_dict()["param_groups"]

@@ -7,7 +7,7 @@ static mask and which coefficients are kept is decided on held-out training slic
 are the most valuable ones of the static mask.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -171,7 +171,7 @@ class PlanFit(Job):
     def looks_at(self, step: int) -> bool:
         return step % self.steps_per_epoch == 0
 
-    def look(self) -> dict[str, float]:
+    def look(self, over: Callable[[], bool]) -> dict[str, float]:
         """At the end of an epoch solve and plan anew; A's NMSE on held-out slices by kind of mask."""
         self._solve()
         self.gram, self.moment = self.settings.fade * self.gram, self.settings.fade * self.moment

@@ -13,20 +13,24 @@ from sensewise.data.scenes import Scenes
 from sensewise.errors import CheckpointError, ConfigError
 from sensewise.loop import acquire
 from sensewise.metrics import errors, psnr
-from sensewise.policies.choose import SPREAD_VARIANCE, TopK
+from sensewise.policies.choose import TopK
 from sensewise.policies.greedy import Greedy
+from sensewise.predictions import Prediction
 from sensewise.priors.absorbing import AbsorbingPrior
 from sensewise.priors.base import Prior
+from sensewise.priors.flips import FlipPrior
 from sensewise.reconstruct.prior import Mode, PosteriorMean
 from sensewise.sensors.base import Side
 from sensewise.sensors.pixels import PixelSensor
 from sensewise.tokens import BLACK, MASK, UNKNOWN, dequantize, observe, site_mask
-from sensewise.train.curriculum import SCORES, SPREAD_REACH, Curriculum, Rollouts, random_masks
+from sensewise.train.curriculum import SCORES, SPREADS, Curriculum, Rollouts, noise_levels, random_masks
+from sensewise.train.flips import misread, noisy_errors
 from sensewise.train.gradient import FitSettings, Objective
 from sensewise.train.recipe import GradientRecipe
 
 VALIDATION_IMAGES = 512
 CHUNK = 64  # images of a pass in validation
+REPEATED = 0.5  # of the images with random masks and noise: the fraction whose sites are read several times
 FLOOR_NATS = 5.0  # what an image counts at least, where losses are relative
 
 
@@ -39,7 +43,7 @@ class NetworkSettings:
     blocks: tuple[int, ...] = (1, 2, 2)
     patch: int = 2
     embedding: int = 128
-    encoding: Literal["one-hot", "ordinal", "scalar"] = "one-hot"
+    encoding: Literal["one-hot", "ordinal", "scalar", "noisy"] = "one-hot"
     dim: int = 1024
     layers: int = 5
     heads: int = 16
@@ -57,17 +61,24 @@ class NetworkSettings:
 
 @dataclass(frozen=True)
 class PriorSettings:
-    """Everything that `sensewise train prior` needs to know."""
+    """Everything that `sensewise train prior` needs to know.
+
+    Attributes:
+        teacher: the prior whose predictions are learned, by name or folder (`train.taught`); None for the images.
+        reuse: how many steps learn from one answer of the teacher.
+    """
 
     batch_size: int = 64
     time_input: bool = True
     network: NetworkSettings = field(default_factory=NetworkSettings)
     curriculum: Curriculum = field(default_factory=Curriculum)
     fit: FitSettings = field(default_factory=FitSettings)
+    teacher: str | None = None
+    reuse: int = 1
 
     def __post_init__(self) -> None:
-        if self.batch_size < 1:
-            raise ConfigError(f"batch_size must be at least 1, got {self.batch_size}")
+        if self.batch_size < 1 or self.reuse < 1:
+            raise ConfigError(f"batch_size and reuse must be at least 1, got {self.batch_size} and {self.reuse}")
 
 
 class PriorObjective(Objective):
@@ -81,12 +92,21 @@ class PriorObjective(Objective):
         batch_size: over all processes.
     """
 
-    model: AbsorbingPrior
+    model: AbsorbingPrior | FlipPrior
     forward_methods = ("predict",)
 
     def __init__(
-        self, prior: AbsorbingPrior, scenes: Scenes, held_out: Scenes, curriculum: Curriculum, batch_size: int
+        self,
+        prior: AbsorbingPrior | FlipPrior,
+        scenes: Scenes,
+        held_out: Scenes,
+        curriculum: Curriculum,
+        batch_size: int,
     ) -> None:
+        if isinstance(prior, FlipPrior) is not bool(curriculum.noise):
+            raise ConfigError('noise of a curriculum and the encoding "noisy" of a network belong together: set both')
+        if curriculum.noise and (scenes.shape[0], scenes.num_states) != (1, 2):
+            raise ConfigError(f"flips are for grey images of two levels, and {scenes.name} has others: set noise to 0")
         self.model, self.scenes, self.held_out = prior, scenes, held_out
         self.curriculum, self.batch_size = curriculum, batch_size
         grid = (scenes.shape[1], scenes.shape[2])
@@ -121,22 +141,50 @@ class PriorObjective(Objective):
 
     def loss(self, model: Prior, step: int, generator: Generator) -> Tensor:
         x, label, sites, t = self._batch(generator)
-        x, sites = self.team.share(x), self.team.share(sites)
-        label, t = (None if drawn is None else self.team.share(drawn) for drawn in (label, t))
+        noisy = self.curriculum.noise > 0
         y = torch.where(sites, x, MASK)
+        if noisy:
+            y = self._misread(x, sites, generator)
+        x, y, sites = self.team.share(x), self.team.share(y), self.team.share(sites)
+        label, t = (None if drawn is None else self.team.share(drawn) for drawn in (label, t))
         prediction = model.predict(*self._shown(y, self.model.check(y, label), t, generator))
+        prediction = prediction.given(y) if noisy else prediction
+        self.move_on(prediction)
+        nats = prediction.cross_entropy(x, ~sites)
+        if self.curriculum.observed_weight:
+            nats = nats + self.curriculum.observed_weight * prediction.cross_entropy(x, sites)
+        return self.mean(nats, prediction, x[0].numel())
+
+    def move_on(self, prediction: Prediction) -> None:
+        """Let the greedy trajectories take their next step, as a prediction of this batch says."""
         if rolled := len(self.rollouts.index):
             with torch.no_grad():
                 scores = information.per_pixel(SCORES[self.curriculum.score](prediction))
             self.rollouts.advance(self.team.gather(scores, self.batch_size)[:rolled])
-        nats = prediction.cross_entropy(x, ~sites)
-        if self.curriculum.observed_weight:
-            nats = nats + self.curriculum.observed_weight * prediction.cross_entropy(x, sites)
+
+    def mean(self, nats: Tensor, prediction: Prediction, sites: int) -> Tensor:
+        """The loss from what each image costs, `(B,)`, relative to what a prediction expects if that is asked for."""
         if self.curriculum.relative:
             with torch.no_grad():
-                expected = information.whole_image(prediction.entropy()) * x[0].numel()
+                expected = information.whole_image(prediction.entropy()) * sites
             return 0.1 * (nats / (expected + FLOOR_NATS)).mean()
-        return nats.mean() / x[0].numel()
+        return nats.mean() / sites
+
+    def _misread(self, x: Tensor, sites: Tensor, generator: Generator) -> Tensor:
+        """Readings; greedy trajectories keep the flips that they met."""
+        rolled, shape = len(self.rollouts.index), x[:, :1].shape
+        fresh = len(x) - rolled
+        levels = noise_levels(fresh, self.curriculum.noise, generator)
+        chance = torch.rand(fresh, self.num_actions, generator=generator)
+        repeated = torch.rand(fresh, generator=generator) < REPEATED
+        return misread(
+            x,
+            sites,
+            torch.cat([self.rollouts.level, levels]).to(self.device),
+            torch.cat([self.rollouts.chance, chance]).view(shape).to(self.device),
+            torch.cat([torch.zeros(rolled, dtype=torch.bool), repeated]).to(self.device),
+            generator,
+        )
 
     def _shown(
         self, y: Tensor, label: Tensor, t: Tensor | None, generator: Generator
@@ -156,8 +204,11 @@ class PriorObjective(Objective):
         """On fixed masks: nats per image of random masks, then how well greedy acquisition in 16 steps does.
 
         That is errors per image for unordered states (score "entropy"), PSNR in dB for ordered levels ("variance").
+        With noise, true and expected errors at several levels of it.
         """
         x, label = self.draw(self.held_out, slice(0, VALIDATION_IMAGES))
+        if self.curriculum.noise:
+            return noisy_errors(model, x, label)
         side, values = Side(label=label), {}
         ordered, spread = self.curriculum.score == "variance", bool(self.curriculum.spread)
         budgets = (0.1, 0.3, 0.5) if ordered else (0.05, 0.1, 0.2)
@@ -168,17 +219,22 @@ class PriorObjective(Objective):
             values[f"random_nats_{budget}"] = nats_per_image(model, x, label, y)
             if ordered:
                 values[f"random_psnr_{budget}"] = mean_psnr(model, x, y, mask, side)
-        policy = Greedy(model, SCORES[self.curriculum.score], reach=SPREAD_REACH if spread else 0.0)
+        choose, reach = SPREADS[self.curriculum.score] if spread else (TopK(), 0.0)
+        policy = Greedy(model, SCORES[self.curriculum.score], reach=reach)
         for budget in budgets:
-            choose = SPREAD_VARIANCE if spread else TopK()
             steps = min(16, masks.count(budget, self.num_actions))
             taken = acquire(policy, PixelSensor(x), budget, side=side, steps=steps, choose=choose)
-            if ordered:
-                values[f"greedy_psnr_{budget}"] = mean_psnr(model, x, taken.observation, taken.mask, side)
-            else:
-                x_hat = Mode(model)(taken.observation, taken.mask, side)
-                values[f"greedy_errors_{budget}"] = errors(x_hat, x).mean().item()
+            for name, judge in self.judges(model).items():
+                if ordered:
+                    values[f"{name}_psnr_{budget}"] = mean_psnr(judge, x, taken.observation, taken.mask, side)
+                else:
+                    x_hat = Mode(judge)(taken.observation, taken.mask, side)
+                    values[f"{name}_errors_{budget}"] = errors(x_hat, x).mean().item()
         return values
+
+    def judges(self, model: Prior) -> dict[str, Prior]:
+        """Who makes a picture of what greedy acquisition has measured, by the name of its numbers."""
+        return {"greedy": model}
 
 
 @torch.inference_mode()
@@ -238,9 +294,22 @@ class PriorRecipe(GradientRecipe):
         if self.init is None:
             return
         start, config = hub.load(self.init, "prior", self.preset)
-        if {**config["model"], "mask_state": None} != {**self.model(), "mask_state": None}:
+        ours = {**self.model(), "mask_state": None}
+        if self.settings.curriculum.noise:
+            ours["encoding"] = config["model"].get("encoding")  # a prior of readings starts from one of tokens
+        if {**config["model"], "mask_state": None} != ours:
             raise CheckpointError(f"{self.init} holds a model of another size or data set than this preset asks for")
-        model.load_state_dict(start.state_dict())
+        own = model.state_dict()
+        model.load_state_dict({**own, **{name: _widened(t, own[name].shape) for name, t in start.state_dict().items()}})
 
-    def objective(self, model: AbsorbingPrior) -> PriorObjective:
+    def objective(self, model: AbsorbingPrior | FlipPrior) -> PriorObjective:
         return PriorObjective(model, self.scenes, self.held_out, self.settings.curriculum, self.settings.batch_size)
+
+
+def _widened(weights: Tensor, shape: torch.Size) -> Tensor:
+    """Weights with zeros for inputs that are new: the model says what it said before."""
+    if weights.shape == shape:
+        return weights
+    wider = weights.new_zeros(shape)
+    wider[:, : weights.shape[1]] = weights
+    return wider

@@ -31,7 +31,7 @@ class Execution:
 
     Attributes:
         resume: go on from the last checkpoint of the run folder.
-        max_minutes: stop and save after this time.
+        max_minutes: stop and save after this time, though not before one step or look.
         device: where tensors live; "auto" takes a GPU where there is one.
         devices: processes on each machine.
         num_nodes: machines.

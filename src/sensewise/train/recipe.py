@@ -11,7 +11,6 @@ import torch
 from torch import nn
 
 from sensewise import hub
-from sensewise.data.scenes import Scenes
 from sensewise.train.fit import CHECKPOINT, Job, carry_out, is_complete
 from sensewise.train.gradient import FitSettings, Objective, Training
 from sensewise.train.processes import Execution
@@ -23,6 +22,16 @@ class Settings(Protocol):
     """Any dataclass."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
+
+
+class Data(Protocol):
+    """Scenes or pictures: whatever has a name and a licence."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def licence(self) -> str: ...
 
 
 class GradientSettings(Settings, Protocol):
@@ -45,7 +54,7 @@ class Recipe(ABC):
     kind: ClassVar[str]
     part_of_model: ClassVar[tuple[str, ...]] = ()
     settings: Settings
-    scenes: Scenes
+    scenes: Data
 
     @abstractmethod
     def model(self) -> dict[str, Any]:

@@ -7,7 +7,7 @@ when four times as many are proposed.
 Related: Gozcu et al., "Learning-based compressive MRI", 2018, which builds masks greedily.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -60,6 +60,11 @@ class SearchSettings:
                 raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}")
 
 
+def _chunks(values: Tensor) -> list[Tensor]:
+    """Values `(n, ...)` in chunks; none of nothing."""
+    return [part for part in torch.split(values, CHUNK) if len(part)]
+
+
 class MaskError:
     """The mean NMSE of one mask for all of some slices, and its gradient with respect to the mask.
 
@@ -78,21 +83,25 @@ class MaskError:
 
     def __call__(self, mask: Tensor, slices: int | None = None) -> float:
         """The mean over the first `slices` of them (None: all), for one mask `(H,)` or one per slice `(n, H)`."""
+        every = self.each(mask, slices)
+        return sum(part.sum().item() for part in torch.split(every, CHUNK)) / len(every)
+
+    def each(self, mask: Tensor, slices: int | None = None) -> Tensor:
+        """The same for every slice, `(slices,)`."""
         chosen = self.kspace[:slices]
         rows = self.team.part(mask.to(self.device).expand(len(chosen), -1))
-        found = []
-        for part, kept in zip(torch.split(self.team.part(chosen), CHUNK), torch.split(rows, CHUNK), strict=True):
+        found = [torch.zeros(0, device=self.device)]  # what a process has of fewer slices than processes
+        for part, kept in zip(_chunks(self.team.part(chosen)), _chunks(rows), strict=True):
             with self.team.autocast():
                 found.append(slice_errors(self.network, part.to(self.device), kept))
-        every = self.team.gather(torch.cat(found), len(chosen))
-        return sum(part.sum().item() for part in torch.split(every, CHUNK)) / len(chosen)
+        return self.team.gather(torch.cat(found), len(chosen))
 
     def gradient(self, mask: Tensor, slices: int | None = None) -> Tensor:
         """The derivative of the mean NMSE with respect to each row's weight, `(H,)`; negative: worth measuring."""
         weights = mask.to(self.device).float().requires_grad_()
         total = torch.zeros_like(weights)
         chosen = self.kspace[:slices]
-        for part in torch.split(self.team.part(chosen), CHUNK):
+        for part in _chunks(self.team.part(chosen)):
             kspace = part.to(self.device)
             with self.team.autocast():
                 x_hat = self.network(relaxed_rows(kspace, weights), weights.expand(len(part), -1))
@@ -240,7 +249,7 @@ class Search(Job):
     def looks_at(self, step: int) -> bool:
         return True
 
-    def look(self) -> dict[str, float]:
+    def look(self, over: Callable[[], bool]) -> dict[str, float]:
         return {"nmse": self.nmse, "swaps": len(self.swaps)}
 
     def settled(self) -> bool:

@@ -17,7 +17,7 @@ from sensewise.errors import ProcessError, SensewiseError
 
 ORDER = (
     *("demo", "acquire", "serve", "data", "train", "evaluate"),
-    *("run", "merge", "report", "bench", "info", "export", "scan"),
+    *("run", "merge", "report", "bench", "info", "calibrate", "export", "bridge", "scan"),
 )
 """As a newcomer needs them."""
 

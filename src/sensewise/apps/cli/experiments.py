@@ -1,22 +1,24 @@
 """`sensewise run`, `merge`, `report`, `bench`: the tables and figures, from measuring to the page."""
 
-from contextlib import ExitStack
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sensewise.apps.cli.options import (
+    Cluster,
     Preset,
     Results,
     Seeds,
+    Workers,
+    check_one_way,
     ensure_writable,
     out,
     progress_bar,
     say,
     warn,
 )
-from sensewise.errors import ConfigError
 
 if TYPE_CHECKING:
     from sensewise.evaluate import results as result_files
@@ -31,31 +33,27 @@ def run(
     seeds: Seeds = 5,
     results: Results = Path("results"),
     shard: Annotated[str, typer.Option(help="i/n: every n-th measurement only; put together by merge.")] = "1/1",
-    workers: Annotated[
-        int, typer.Option("--workers", "--devices", help="Processes on this machine that share the work.", min=1)
-    ] = 1,
-    cluster: Annotated[
-        str | None, typer.Option(help="Address of a Dask scheduler whose workers measure, such as tcp://host:8786.")
+    workers: Workers = 1,
+    cluster: Cluster = None,
+    fast: Annotated[
+        Path | None, typer.Option(help="For pictures: a clone of FAST, which is run beside ours.", show_default="none")
     ] = None,
 ) -> None:
     """Run an experiment of the paper and write results/EXPERIMENT.json. Run it again to go on after a stop."""
     from sensewise import presets
+    from sensewise.apps.cluster import Named, connected, engine
     from sensewise.evaluate.journal import parse_shard
     from sensewise.evaluate.runner import run_experiment
 
     presets.find(preset)
+    if fast is not None:
+        os.environ["SENSEWISE_FAST"] = str(fast.resolve())  # processes that share the work see it too
     part = parse_shard(shard)
-    if (part[1] > 1) + (workers > 1) + (cluster is not None) > 1:
-        raise ConfigError("--shard, --workers and --cluster all spread the work: give one of them")
+    check_one_way(part[1] > 1, workers, cluster)
     chosen = _experiments(experiment, results)
-    with ExitStack() as held:
-        client = None
-        if workers > 1 or cluster is not None:
-            from sensewise.apps.cluster import connected, engine
-
-            client = held.enter_context(connected(cluster, workers))
+    with connected(cluster, workers) as client:
         for name, one in chosen.items():
-            spread = None if client is None else engine(client, name, preset, range(seeds))
+            spread = engine(client, Named(name), preset, range(seeds))
             with progress_bar() as progress:
                 found = run_experiment(one, preset, range(seeds), results, progress, part, spread)
             _say(found, name, results / one.name)

@@ -26,6 +26,12 @@ DataFolder = Annotated[
     Path | None,
     typer.Option("--data", help="Folder of the data sets. Default: SENSEWISE_DATA, else the user's cache."),
 ]
+Workers = Annotated[
+    int, typer.Option("--workers", "--devices", help="Processes on this machine that share the work.", min=1)
+]
+Cluster = Annotated[
+    str | None, typer.Option(help="Address of a Dask scheduler whose workers measure, such as tcp://host:8786.")
+]
 Devices = Annotated[int, typer.Option(help="Processes on this machine that share the work.", min=1)]
 NumNodes = Annotated[int, typer.Option(help="Machines that share the work, under torchrun or SLURM.", min=1)]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint of the run folder.")]
@@ -77,6 +83,12 @@ def parse_budget(text: str) -> float | int:
         raise ConfigError(
             f"budget {text!r} is not a number: give a fraction such as 0.1, or a count of pixels"
         ) from None
+
+
+def check_one_way(sharded: bool, workers: int, cluster: str | None) -> None:
+    """Refuse two ways to spread the work at once."""
+    if sharded + (workers > 1) + (cluster is not None) > 1:
+        raise ConfigError("--shard, --workers and --cluster all spread the work: give one of them")
 
 
 def ensure_writable(folder: Path) -> None:

@@ -6,7 +6,19 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from sensewise.apps.cli.options import Preset, Seed, ensure_writable, out, parse_budget, progress_bar, say, warn
+from sensewise.apps.cli.options import (
+    Cluster,
+    Preset,
+    Seed,
+    Workers,
+    check_one_way,
+    ensure_writable,
+    out,
+    parse_budget,
+    progress_bar,
+    say,
+    warn,
+)
 from sensewise.errors import DataError
 
 
@@ -87,7 +99,7 @@ def acquire(
         str | None,
         typer.Option(
             help="A bundled prior's name or a run folder.",
-            show_default="mnist; cifar10 for photo:N",
+            show_default="any-grey; mnist for digit:N, cifar10 for photo:N",
         ),
     ] = None,
     folder: Annotated[Path, typer.Option("--out", help="Where the files go.")] = Path("runs/acquire"),
@@ -97,13 +109,27 @@ def acquire(
     ] = None,
     stop: Annotated[
         str | None,
-        typer.Option(help="For pictures: stop when this is expected, psnr:30 or gain:1e-4.", show_default="the budget"),
+        typer.Option(
+            help="For pictures: stop when this is expected, psnr:30 (errors:3 for two levels) or gain:1e-4; or when it "
+            "is promised: 'psnr:30 with 90%'.",
+            show_default="the budget",
+        ),
     ] = None,
-    samples: Annotated[int, typer.Option(help="How many possible images to draw.", min=0, max=64)] = 4,
+    samples: Annotated[
+        int | None,
+        typer.Option(help="How many possible images to draw.", min=0, max=64, show_default="4; 0 for picture files"),
+    ] = None,
     preset: Annotated[str, typer.Option(help="For k-space: sizes and trained models.")] = "cpu",
     reconstructor: Annotated[
-        str, typer.Option(help="For k-space: unet-a, unet-b, cs-wavelet or zero-filled.")
-    ] = "unet-a",
+        str | None,
+        typer.Option(
+            "--reconstruct",
+            "--reconstructor",
+            help="For pictures: mean, mode or sample of the prior; at their own size also linear or inverse-distance. "
+            "For k-space: unet-a, unet-b, cs-wavelet or zero-filled.",
+            show_default="mean; mode for two levels; unet-a",
+        ),
+    ] = None,
     axis: Annotated[
         str, typer.Option(help="For k-space files: which axis is phase-encoded, rows or columns; auto asks the file.")
     ] = "auto",
@@ -136,16 +162,19 @@ def acquire(
 
 
 def serve(
+    prior: Annotated[
+        list[str] | None, typer.Option(help="A prior of your own, shown first: a run folder. May be repeated.")
+    ] = None,
     port: Annotated[int | None, typer.Option(help="Default: 8000, or the next one that is free.", min=1)] = None,
     open_browser: Annotated[bool, typer.Option("--open/--no-open", help="Open the browser.")] = True,
 ) -> None:
-    """The live page: draw a digit, watch it being measured. Answers on this machine only; stop it with Ctrl-C."""
+    """The live page: watch any picture being measured. Answers on this machine only; stop it with Ctrl-C."""
     from sensewise.apps.web.server import serve as serve_page
 
     def show(address: str) -> None:
         out.print(f"Open [bold]{address}[/], stop with Ctrl-C")
 
-    serve_page(port, open_browser, show)
+    serve_page(prior or [], port, open_browser, show)
 
 
 def evaluate(
@@ -161,26 +190,28 @@ def evaluate(
     seeds: Annotated[int, typer.Option(help="How many seeds, from 0 on.", min=1)] = 2,
     preset: Preset = "cpu",
     folder: Annotated[Path, typer.Option("--out", help="For results.json and report.html.")] = Path("runs/evaluate"),
+    workers: Workers = 1,
+    cluster: Cluster = None,
 ) -> None:
-    """Compare every policy on test images: a table here, and a page to open."""
-    from sensewise.data import load
-    from sensewise.evaluate.method import method_from_text
-    from sensewise.evaluate.own_data import STEPS, evaluate_prior, own_methods
-    from sensewise.hub import load_prior
+    """Compare every policy on test images: a table here, and a page to open. Run it again to go on after a stop."""
+    from sensewise.apps.cluster import connected, engine
+    from sensewise.apps.evaluation import Evaluation
+    from sensewise.evaluate.runner import run_experiment
     from sensewise.report.page import write_evaluation
     from sensewise.report.table import terminal_table
 
-    test, model = load(data, "test").first(images), load_prior(prior, preset)
-    usual = own_methods(model)
-    asked = [method_from_text(text, model, STEPS) for text in policy or ()]
-    known = {method.name for method in usual}
-    extra = [method for method in asked if method.name not in known]
+    check_one_way(False, workers, cluster)
+    asked = Evaluation(prior, data, tuple(policy or ()), images, preset)
+    experiment = asked.experiment()
     ensure_writable(folder)
-    with progress_bar() as progress:
-        results = evaluate_prior(model, test, range(seeds), methods=usual, extra=extra, progress=progress)
-    results.write(folder / "results.json")
-    page = write_evaluation(folder / "results.json")
-    out.print(terminal_table(results.rows, f"{test.name}, {len(test)} test images"))
+    with connected(cluster, workers) as client, progress_bar() as progress:
+        spread = engine(client, asked, preset, range(seeds))
+        results = run_experiment(experiment, preset, range(seeds), folder, progress, engine=spread)
+    assert results is not None
+    page = write_evaluation(folder / f"{experiment.name}.json")
+    title = f"{results.dataset}, {results.rows[0].images} test images"
+    for metric in [name for name in ("errors", "psnr") if any(row.metric == name for row in results.rows)]:
+        out.print(terminal_table(results.rows, title, metric))
     say_open(page)
 
 

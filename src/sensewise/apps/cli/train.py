@@ -45,7 +45,16 @@ Compile = Annotated[
 ]
 S = TypeVar("S")
 WITHOUT = "without-mask-state"
-STAGE_BEFORE = {"random-masks": WITHOUT, "on-policy": "random-masks", "on-policy-2": "on-policy"}
+STAGE_BEFORE = {
+    "random-masks": WITHOUT,
+    "on-policy": "random-masks",
+    "on-policy-2": "on-policy",
+    "noise-2": "noise",
+    "guide-2": "guide",
+    "tiny-2": "tiny",
+    "mixed-2": "mixed",
+}
+LAST = {"noise"}  # stages that start from the last of the others, whose run has the name of the data set
 
 
 def _execution_options(
@@ -146,7 +155,8 @@ def prior(
         str | None,
         typer.Option(
             help="random-masks (default), on-policy, on-policy-2 (each from the one before, if the preset has it), "
-            "mixed (for your data); of the preset paper: without-mask-state, random-masks."
+            "noise (from the last one), guide, guide-2, tiny, tiny-2 (small, taught by it), mixed (for your data); "
+            "of the preset paper: without-mask-state, random-masks."
         ),
     ] = None,
     dataset: Dataset = "mnist",
@@ -164,19 +174,36 @@ def prior(
     """
     from sensewise import presets
     from sensewise.data import DATASETS, is_imported
+    from sensewise.hub import load_absorbing
     from sensewise.train.prior import PriorRecipe, PriorSettings
+    from sensewise.train.taught import TaughtRecipe
 
     dataset = str(data) if is_imported(data) else dataset
     own = dataset not in DATASETS
+    if not own and (pictures := DATASETS[dataset].pictures) is not None:
+        from sensewise.train.reading_prior import ReadingPriorRecipe, ReadingPriorSettings
+
+        stage = stage or "mixed"
+        asked = _settings(preset, f"prior.{dataset}.{stage}", ReadingPriorSettings)
+        init = init or (f"{dataset}-{STAGE_BEFORE[stage]}" if stage in STAGE_BEFORE else None)
+        found = ReadingPriorRecipe(asked, pictures("train", data), pictures("validation", data), init, preset)
+        return _carry_out(found, preset, f"{dataset}-{stage}", folder, execution)
     stage = stage or ("mixed" if own else "random-masks")
     settings = _settings(preset, f"prior.{'imported' if own else dataset}.{stage}", PriorSettings)
     train, validation = _images(dataset, data)
+    if own and (train.num_states or 2) > 2 and presets.has(preset, ordered := f"prior.imported-ordered.{stage}"):
+        settings = _settings(preset, ordered, PriorSettings)
     name = train.name if own else dataset
     before = STAGE_BEFORE.get(stage)
     if init is None and before and (before != WITHOUT or presets.has(preset, f"prior.{dataset}.{WITHOUT}")):
         init = f"{name}-{before}"
+    if init is None and stage in LAST:
+        init = name
     mask_state = False if stage == WITHOUT else None
     recipe = PriorRecipe(settings, train, validation, init=init, preset=preset, mask_state=mask_state)
+    if settings.teacher is not None:
+        teacher = load_absorbing(settings.teacher, preset)
+        recipe = TaughtRecipe(settings, train, validation, init, preset, mask_state, teacher)
     _carry_out(recipe, preset, f"{name}-{stage}", folder, execution)
 
 
@@ -378,6 +405,22 @@ def static_search(
     _carry_out(recipe, preset, f"mri/static-search-{budget:g}", folder, execution)
 
 
+def nearest_mask(
+    execution: "Execution", budget: Budget, preset: Preset = "cpu", folder: Out = None, data: DataFolder = None
+) -> None:
+    """Search masks for slices that look alike, one budget; needs reconstructor a and static-search."""
+    from sensewise import hub
+    from sensewise.train.nearest import NearestRecipe, NearestSettings
+
+    settings = _settings(preset, "mri.nearest-mask", NearestSettings)
+    network = _unet_a(preset)
+    mri, slices = _slices(preset, data)
+    found = hub.find(f"mri/static-search-{budget:g}", preset, "mask.npy")
+    start = hub.load_mask(found / "mask.npy", mri.rows)
+    recipe = NearestRecipe(settings, *slices.hold_out(), acs=mri.acs, network=network, budget=budget, start=start)
+    _carry_out(recipe, preset, f"mri/nearest-mask-{budget:g}", folder, execution)
+
+
 THINGS: dict[str, Callable[..., None]] = {
     "prior": prior,
     "generator": generator,
@@ -391,6 +434,7 @@ THINGS: dict[str, Callable[..., None]] = {
     "loupe-rows": loupe_rows,
     "row-value": row_value,
     "row-plan": row_plan,
+    "nearest-mask": nearest_mask,
 }
 """What can be trained, in an order in which each finds what it needs."""
 

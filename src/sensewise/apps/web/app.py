@@ -5,136 +5,47 @@ path is taken from a request, and a client never sees a stack trace. Whatever ta
 answered at once on the event loop.
 """
 
-import base64
-import io
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from importlib.resources import files
-from typing import Annotated, Any
+from typing import Any
 
 import anyio.to_thread
-import numpy as np
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
-from pydantic import BaseModel, ConfigDict, Field
+from fastapi.responses import JSONResponse, StreamingResponse
 from starlette.exceptions import HTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from sensewise import __version__
-from sensewise.apps.web.middleware import HEADERS, MAX_BODY, BodyLimit, SafeHeaders
+from sensewise.apps.web import film
+from sensewise.apps.web.film import Event, Film
+from sensewise.apps.web.messages import (
+    MAX_STEPS,
+    REFUSALS,
+    AcquireBody,
+    PixelBody,
+    as_json,
+    film_answer,
+    pixel_answer,
+    sent_event,
+    thumbnail_answer,
+)
+from sensewise.apps.web.middleware import HEADERS, BodyLimit, SafeHeaders
 from sensewise.apps.web.orders import ClientLeft, Orders
-from sensewise.apps.web.recorder import AcquireRequest, Recorder
-from sensewise.errors import DataError, SensewiseError
-from sensewise.evaluate.method import PIXEL_METHODS
-from sensewise.evaluate.recording import Recording
-from sensewise.report.figures import recording as pictures
+from sensewise.apps.web.recorder import Recorder
+from sensewise.errors import SensewiseError
 
-MAX_STEPS = 64
-GALLERY = 60  # images in one answer
-SCRIPTS = ("app.js", "chart.js", "draw.js", "paint.js", "state.js")
+GALLERY = 60  # pictures in one answer
+SCRIPTS = ("app.js", "chart.js", "draw.js", "lane.js", "paint.js", "server.js", "state.js")
 STATIC = dict.fromkeys(SCRIPTS, "text/javascript") | {"page.css": "text/css", "icon.svg": "image/svg+xml"}
-
-
-class AcquireBody(BaseModel):
-    """What `POST /api/acquire` takes; a picture is a bundled image's number or its tokens in base64."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-    prior: Annotated[str, Field(max_length=64)]
-    image: Annotated[int, Field(ge=0)] | None = None
-    tokens: Annotated[str, Field(max_length=MAX_BODY)] | None = None
-    label: Annotated[int, Field(ge=0, le=10_000)] | None = None
-    budget: Annotated[float, Field(gt=0, lt=1)]
-    steps: Annotated[int, Field(ge=1, le=MAX_STEPS)]
-    policy: Annotated[str, Field(max_length=64)]
-    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
-
-    def request(self) -> AcquireRequest:
-        try:
-            tokens = None if self.tokens is None else base64.b64decode(self.tokens, validate=True)
-        except ValueError:
-            raise DataError("tokens are not base64") from None
-        return AcquireRequest(
-            prior=self.prior,
-            image=self.image,
-            tokens=tokens,
-            label=self.label,
-            budget=self.budget,
-            steps=self.steps,
-            policy=self.policy,
-            seed=self.seed,
-        )
-
-
-class PixelBody(AcquireBody):
-    """What `POST /api/pixel` takes: an acquisition and a pixel of it."""
-
-    row: Annotated[int, Field(ge=0)]
-    column: Annotated[int, Field(ge=0)]
-
-
-class Problem(BaseModel):
-    """What every refusal says: one sentence."""
-
-    error: str
-
-
-REFUSALS: dict[int | str, dict[str, Any]] = {code: {"model": Problem} for code in (400, 408, 413, 422, 503)}
-
-
-def packed(array: np.ndarray) -> str:
-    """Bytes in base64: how arrays travel."""
-    return base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()
-
-
-def recording_answer(recording: Recording) -> dict[str, Any]:
-    """A recording as JSON: small arrays as lists, pictures as bytes."""
-    assert recording.expected_errors is not None
-    peak = max(float(recording.entropy.max()), 1e-9)
-    frames = range(recording.steps + 1)
-    return {
-        "target": packed(recording.target),
-        "step": packed(recording.step.astype(np.int8)),
-        "reconstruction": packed(recording.mode),
-        "entropy": packed((recording.entropy * (255 / peak)).round().astype(np.uint8)),
-        "peak": peak,
-        "measured": [int(recording.mask(r).sum()) for r in frames],
-        "errors": recording.errors.tolist(),
-        "expected": [round(float(value), 3) for value in recording.expected_errors],
-        "nats": [round(float(value), 3) for value in recording.entropy.sum((1, 2))],
-    }
-
-
-def pixel_answer(recording: Recording, row: int, column: int) -> dict[str, Any]:
-    """The distribution of one pixel in every frame, `(R + 1, C, N)`, its true tokens and when it was measured."""
-    assert recording.probs is not None
-    _, height, width = recording.target.shape
-    if row >= height or column >= width:
-        raise DataError(f"no pixel ({row}, {column}): rows are 0 to {height - 1}, columns 0 to {width - 1}")
-    return {
-        "probs": recording.probs[:, :, row, column].round(5).tolist(),
-        "entropy": recording.entropy[:, row, column].round(4).tolist(),
-        "target": recording.target[:, row, column].tolist(),
-        "step": int(recording.step[row, column]),
-    }
-
-
-def _npy(recording: Recording) -> bytes:
-    buffer = io.BytesIO()
-    np.save(buffer, recording.mask(recording.steps), allow_pickle=False)
-    return buffer.getvalue()
-
-
-def _mask_png(recording: Recording) -> bytes:
-    return pictures.png(recording.mask(recording.steps))
-
-
-DOWNLOADS: dict[str, tuple[Callable[[Recording], bytes], str]] = {
-    "mask.npy": (_npy, "application/octet-stream"),
-    "mask.png": (_mask_png, "image/png"),
-    "animation.gif": (pictures.gif, "image/gif"),
+EVENTS = "text/event-stream"
+DOWNLOADS: dict[str, tuple[Callable[[Film], bytes], str]] = {
+    "mask.npy": (film.mask_npy, "application/octet-stream"),
+    "mask.png": (film.mask_png, "image/png"),
+    "reconstruction.png": (film.picture_png, "image/png"),
+    "animation.gif": (film.gif, "image/gif"),
 }
 
 
@@ -206,38 +117,36 @@ def _add_static(app: FastAPI) -> None:
 def _add_catalog(app: FastAPI, recorder: Recorder) -> None:
     @app.get("/api/catalog")
     async def catalog() -> dict[str, Any]:
-        policies = [{"name": name, "title": title} for name, title in PIXEL_METHODS.items()]
-        return {"version": __version__, "priors": recorder.catalog, "policies": policies, "max_steps": MAX_STEPS}
+        return {"version": __version__, "priors": recorder.catalog, "max_steps": MAX_STEPS}
 
     @app.get("/api/images")
     async def images(prior: str, first: int = 0) -> dict[str, Any]:
-        found = recorder.bundled(prior).images
-        if found is None or not 0 <= first < len(found):
-            return {"first": first, "tokens": [], "labels": []}
-        tokens, labels = found[slice(first, first + GALLERY)]
-        return {
-            "first": first,
-            "tokens": [packed(image.numpy().astype(np.uint8)) for image in tokens],
-            "labels": None if labels is None else labels.tolist(),
-        }
+        found = recorder.exhibit(prior).gallery(first, GALLERY)
+        return {"first": first, "images": [thumbnail_answer(thumbnail) for thumbnail in found]}
 
 
 def _add_orders(app: FastAPI, orders: Orders) -> None:
     @app.post("/api/acquire")
     async def acquire(body: AcquireBody, client: Request) -> JSONResponse:
-        return JSONResponse(recording_answer(await orders.recording(body.request(), client)))
+        return JSONResponse(film_answer(await orders.film(body.request(), client)))
+
+    @app.post("/api/stream", response_class=Response, responses={200: {"content": {EVENTS: {}}}})
+    async def stream(body: AcquireBody, client: Request) -> StreamingResponse:
+        events = orders.events(body.request(), client)
+        first = await anext(events)  # a refusal comes as such, before anything is sent
+        return StreamingResponse(_sent(first, events), media_type=EVENTS)
 
     @app.post("/api/pixel")
     async def pixel(body: PixelBody, client: Request) -> dict[str, Any]:
-        return pixel_answer(await orders.recording(body.request(), client), body.row, body.column)
+        return pixel_answer(await orders.film(body.request(), client), body.row, body.column)
 
     def offer(name: str) -> None:
         content, kind = DOWNLOADS[name]
 
         async def download(body: AcquireBody, client: Request) -> Response:
-            recording = await orders.recording(body.request(), client)
+            found = await orders.film(body.request(), client)
             disposition = {"Content-Disposition": f'attachment; filename="sensewise-{name}"'}
-            made = await orders.work(partial(content, recording), client)
+            made = await orders.work(partial(content, found), client)
             return Response(made, media_type=kind, headers=disposition)
 
         answers: dict[int | str, dict[str, Any]] = {200: {"content": {kind: {}}}}
@@ -245,3 +154,15 @@ def _add_orders(app: FastAPI, orders: Orders) -> None:
 
     for name in DOWNLOADS:
         offer(name)
+
+
+async def _sent(first: Event, events: AsyncIterator[Event]) -> AsyncIterator[str]:
+    """Server-sent events, as they are made; what goes wrong on the way is the last of them."""
+    yield sent_event(first)
+    try:
+        async for event in events:
+            yield sent_event(event)
+    except ClientLeft:
+        return
+    except SensewiseError as error:
+        yield as_json("failure", {"error": str(error)})

@@ -1,7 +1,8 @@
 """The queue behind the page: each order is computed once, few at a time, and only while somebody waits for it.
 
 Everything here runs on the event loop; the work itself runs in a few threads of its own, so that pages and small
-answers never wait for it. An order that finds the queue full is refused with 503 and `Retry-After`.
+answers never wait for it. Those who watch see every step as it is made, those who come later see it from the start.
+An order that finds the queue full is refused with 503 and `Retry-After`.
 """
 
 import asyncio
@@ -9,17 +10,18 @@ import ctypes
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, TypeVar
 
+import torch
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
+from sensewise.apps.web.film import Event, Film
 from sensewise.apps.web.recorder import AcquireRequest, Recorder
-from sensewise.evaluate.recording import Recording
 
 T = TypeVar("T")
 AT_ONCE = 2  # jobs that run at the same time
@@ -38,11 +40,43 @@ class Order:
     Attributes:
         waiting: clients that wait for it.
         stop: ends it between two steps.
-        result: the recording, when it is there.
+        events: what there is to see of it so far.
+        result: the film, when it is there.
     """
 
-    def __init__(self, result: asyncio.Future[Recording], stop: threading.Event) -> None:
-        self.waiting, self.result, self.stop = 0, result, stop
+    result: asyncio.Future[Film]
+
+    def __init__(self) -> None:
+        self.waiting, self.stop = 0, threading.Event()
+        self.events: list[Event] = []
+        self._news = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+
+    def begin(self, result: asyncio.Future[Film]) -> None:
+        """It has been put into the queue."""
+        self.result = result
+        result.add_done_callback(self._tell)
+
+    async def more(self, client: Request) -> None:
+        """Wait for another event or for the end, as long as the client does."""
+        self._news.clear()
+        news = asyncio.ensure_future(self._news.wait())
+        try:
+            await _while_there(news, client)
+        finally:
+            news.cancel()
+
+    def show(self, event: Event) -> None:
+        """Called from the thread that works."""
+        with suppress(RuntimeError):  # the server has ended meanwhile
+            self._loop.call_soon_threadsafe(self._add, event)
+
+    def _add(self, event: Event) -> None:
+        self.events.append(event)
+        self._tell()
+
+    def _tell(self, _: object = None) -> None:
+        self._news.set()
 
     def abandon(self) -> None:
         """Nobody waits any more: never begin it, or end it after the step under way."""
@@ -66,18 +100,43 @@ class Orders:
         self._pool = self._new_pool()
         self._free = threading.BoundedSemaphore(self.most)
 
-    async def recording(self, request: AcquireRequest, client: Request) -> Recording:
-        """The acquisition of a request: kept, under way for another client, or begun now."""
+    async def film(self, request: AcquireRequest, client: Request) -> Film:
+        """The film of a request: kept, under way for another client, or begun now."""
         kept = self.recorder.kept(request)
         if kept is not None:
             return kept
+        with self._waiting_for(request) as order:
+            return await _while_there(order.result, client)
+
+    async def events(self, request: AcquireRequest, client: Request) -> AsyncIterator[Event]:
+        """The same, event by event as they are made."""
+        kept = self.recorder.kept(request)
+        if kept is not None:
+            for event in kept.events:
+                yield event
+            return
+        with self._waiting_for(request) as order:
+            seen = 0
+            while True:
+                while seen < len(order.events):
+                    yield order.events[seen]
+                    seen += 1
+                if order.result.done():
+                    order.result.result()  # what went wrong, if anything
+                    return
+                await order.more(client)
+
+    @contextmanager
+    def _waiting_for(self, request: AcquireRequest) -> Iterator[Order]:
+        """The order of a request, which goes on as long as anybody is in here."""
         if request not in self.under_way:
-            stop = threading.Event()
-            self.under_way[request] = Order(self._submit(partial(self.recorder.recording, request, stop)), stop)
+            order = Order()
+            order.begin(self._submit(partial(self.recorder.film, request, order.stop, order.show)))
+            self.under_way[request] = order
         order = self.under_way[request]
         order.waiting += 1
         try:
-            return await _while_there(order.result, client)
+            yield order
         finally:
             order.waiting -= 1
             if not order.waiting:
@@ -126,7 +185,8 @@ class Orders:
 
 
 def _step_back() -> None:
-    """Let the event loop go first: on Linux, niceness belongs to a thread."""
+    """Share the processor among the jobs, and let the event loop go first: on Linux, niceness belongs to a thread."""
+    torch.set_num_threads(max(1, (os.cpu_count() or 1) // AT_ONCE))
     if sys.platform == "linux":
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)
 

@@ -1,223 +1,145 @@
-"""What the page can show: every bundled prior with its images, and recorded acquisitions.
-
-Priors are found once, by name, among the bundled ones; nothing that comes with a request is ever used as a path.
-"""
+"""Every exhibit of the page by name, and the films that were made of them."""
 
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
-
-from sensewise import predictions
-from sensewise.data import DATASETS, Dataset, Scenes
-from sensewise.errors import CheckpointError, ConfigError, DataError
-from sensewise.evaluate.method import PIXEL_METHODS, pixel_methods
-from sensewise.evaluate.record import record
-from sensewise.evaluate.recording import Recording
+from sensewise import hub
+from sensewise.apps.web.exhibits import AcquireRequest, Exhibit, StoppablePrior, Stopped
+from sensewise.apps.web.film import Ending, Event, Film, Shot, Title
+from sensewise.apps.web.grey_exhibit import GreyExhibit
+from sensewise.apps.web.row_exhibit import row_exhibits
+from sensewise.apps.web.token_exhibit import TokenExhibit
+from sensewise.errors import CheckpointError, ConfigError
 from sensewise.files import read_json
-from sensewise.hub import ASSETS, CONFIG, WEIGHTS, load_prior
-from sensewise.predictions import Prediction
-from sensewise.priors.base import Prior
 
-KEPT_BYTES = 32_000_000  # of recorded acquisitions in memory, for pixels and downloads
+__all__ = ["AcquireRequest", "Recorder", "StoppablePrior", "Stopped"]
 
-
-@dataclass(frozen=True)
-class AcquireRequest:
-    """One acquisition, as the page asks for it.
-
-    Attributes:
-        prior: a bundled name.
-        image: number of a bundled image, or None.
-        tokens: a drawn image's tokens, one byte each in the order `(C, H, W)`, or None.
-        label: the class, or None where it is not known.
-        budget: a fraction of the pixels.
-        steps: `R`.
-        policy: a key of `PIXEL_METHODS`.
-        seed: of everything random.
-    """
-
-    prior: str
-    image: int | None
-    tokens: bytes | None
-    label: int | None
-    budget: float
-    steps: int
-    policy: str
-    seed: int
+KEPT_BYTES = 40_000_000  # of films in memory, for pixels and downloads: two of 512 x 512 in 32 steps
+NOT_SHOWN = ("-guide", "-scalar")  # one decides for another prior, one serves a control of the paper
 
 
-class BundledPrior:
-    """One bundled prior and the images that go with it; both are loaded when they are first needed."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.name = folder, folder.name
-        self.config: dict[str, Any] = read_json(folder / CONFIG)
-        self._lock = threading.Lock()
-
-    @property
-    def dataset(self) -> Dataset | None:
-        return DATASETS.get(str(self.config.get("data", self.name)))
-
-    @cached_property
-    def _prior(self) -> Prior:
-        return load_prior(self.folder)
-
-    @cached_property
-    def _images(self) -> Scenes | None:
-        dataset = self.dataset
-        return None if dataset is None or dataset.bundled is None else dataset.bundled(None)
-
-    @property
-    def prior(self) -> Prior:
-        with self._lock:
-            return self._prior
-
-    @property
-    def images(self) -> Scenes | None:
-        with self._lock:
-            return self._images
-
-    def describe(self) -> dict[str, Any]:
-        """What the page needs to know before anything is acquired."""
-        model, images, dataset = self.config["model"], self.images, self.dataset
-        names = [str(number) for number in range(model.get("num_labels") or 0)]
-        title = str(self.config.get("data", self.name))
-        if dataset is not None:
-            title = dataset.title
-            names = list(dataset.classes) if len(dataset.classes) == len(names) else names
-        return {
-            "name": self.name,
-            "title": self.config.get("title", title),
-            "shape": model["shape"],
-            "states": model["num_states"],
-            "labels": names,
-            "images": 0 if images is None else len(images),
-        }
-
-    def image(self, number: int) -> Tensor:
-        """Bundled image `number` as tokens `(1, C, H, W)`."""
-        images = self.images
-        if images is None or not 0 <= number < len(images):
-            last = "there are none" if images is None else f"0 to {len(images) - 1} are there"
-            raise DataError(f"no bundled image {number} for {self.name}: {last}")
-        return images[slice(number, number + 1)][0]
-
-    def drawn(self, tokens: bytes) -> Tensor:
-        """A drawn image as tokens `(1, C, H, W)`."""
-        shape, states = self.prior.shape, self.prior.num_states
-        wanted = shape[0] * shape[1] * shape[2]
-        if len(tokens) != wanted:
-            raise DataError(f"a picture for {self.name} has {wanted} tokens, got {len(tokens)}")
-        if not 1 <= min(tokens) <= max(tokens) <= states:
-            raise DataError(f"tokens must be 1..{states}, got {min(tokens)}..{max(tokens)}")
-        return torch.tensor(list(tokens)).view(1, *shape)
+def prior_exhibit(folder: Path, name: str) -> Exhibit | None:
+    """What the page shows of a prior; None if the folder holds another kind of model."""
+    config = read_json(folder / hub.CONFIG)
+    if not isinstance(config, dict) or config.get("kind") != "prior" or "profile" in config:
+        return None
+    model = config.get("model", {})
+    if model.get("network") == hub.ANY_SIZE:
+        return GreyExhibit(folder, name)
+    # a prior over readings that may be wrong takes other observations than tokens
+    return TokenExhibit(folder, name) if "shape" in model and model.get("encoding") != hub.NOISY else None
 
 
-def _shortest_first(folder: Path) -> tuple[int, Path]:
-    return len(folder.name), folder
+def _any_size_first(exhibit: Exhibit) -> tuple[bool, int, str]:
+    return not isinstance(exhibit, GreyExhibit), len(exhibit.name), exhibit.name
 
 
-def bundled_priors(assets: Path) -> dict[str, BundledPrior]:
-    """Every bundled prior for images that has its weights; the one with the shortest name first."""
-    folders = [path.parent for path in assets.glob(f"*/{WEIGHTS}") if (path.parent / CONFIG).is_file()]
-    found = [BundledPrior(folder) for folder in sorted(folders, key=_shortest_first)]
-    return {prior.name: prior for prior in found if prior.config.get("kind") == "prior"}
+def bundled_exhibits(assets: Path) -> list[Exhibit]:
+    """Every bundled prior for pictures that has its weights: any size first, then short names first; then slices."""
+    folders = [path.parent for path in assets.glob(f"*/{hub.WEIGHTS}") if (path.parent / hub.CONFIG).is_file()]
+    folders = [folder for folder in folders if not folder.name.endswith(NOT_SHOWN)]
+    found = [exhibit for folder in folders if (exhibit := prior_exhibit(folder, folder.name)) is not None]
+    return sorted(found, key=_any_size_first) + (row_exhibits() if (assets / "mri").is_dir() else [])
 
 
-class Stopped(Exception):
-    """Nobody waits for this acquisition any more."""
-
-
-class StoppablePrior(Prior):
-    """A prior that answers until an event is set: how an acquisition is ended between its steps.
-
-    Args:
-        prior: to be asked.
-        stop: set from any thread.
-    """
-
-    def __init__(self, prior: Prior, stop: threading.Event) -> None:
-        super().__init__()
-        self.prior, self.stop = prior, stop
-        self.channels, self.size = prior.channels, prior.size
-        self.num_states, self.num_labels = prior.num_states, prior.num_labels
-
-    def predict(self, y: Tensor, label: Tensor, t: Tensor | None) -> Prediction:
-        if self.stop.is_set():
-            raise Stopped
-        return self.prior.predict(y, label, t)
+def own_exhibits(names: Sequence[str]) -> list[Exhibit]:
+    """The priors of a user: run folders or names."""
+    found = []
+    for name in names:
+        folder = hub.find(name)
+        exhibit = prior_exhibit(folder, f"own-{folder.name}")
+        if exhibit is None:
+            raise ConfigError(f"{folder} holds no prior for pictures: give the folder of `sensewise train prior`")
+        exhibit.warm_up()  # what is wrong with it is said before the page opens
+        found.append(exhibit)
+    return found
 
 
 class Recorder:
-    """Records acquisitions and keeps the last ones, as many as `KEPT_BYTES` hold."""
+    """Films acquisitions and keeps the last ones, as many as `KEPT_BYTES` hold.
 
-    def __init__(self, assets: Path = ASSETS) -> None:
-        self.priors = bundled_priors(assets)
-        if not self.priors:
+    Args:
+        assets: the folder of bundled models.
+        own: priors of the user, shown first.
+    """
+
+    def __init__(self, assets: Path = hub.ASSETS, own: Sequence[str] = ()) -> None:
+        bundled = bundled_exhibits(assets)
+        if not bundled:
             raise CheckpointError(
                 "no bundled weights were found: install sensewise from a release or a complete checkout"
             )
-        self._recordings: OrderedDict[AcquireRequest, Recording] = OrderedDict()
+        self.exhibits = {exhibit.name: exhibit for exhibit in [*own_exhibits(own), *bundled]}
+        self._films: OrderedDict[AcquireRequest, Film] = OrderedDict()
         self._bytes = 0
         self._lock = threading.Lock()
 
-    def bundled(self, name: str) -> BundledPrior:
-        if name not in self.priors:
-            raise ConfigError(f"no bundled prior of that name: choose one of {', '.join(self.priors)}")
-        return self.priors[name]
+    def exhibit(self, name: str) -> Exhibit:
+        if name not in self.exhibits:
+            raise ConfigError(f"no bundled prior of that name: choose one of {', '.join(self.exhibits)}")
+        return self.exhibits[name]
 
     @cached_property
     def catalog(self) -> list[dict[str, Any]]:
-        """Every bundled prior, as the page needs to know it."""
-        return [bundled.describe() for bundled in self.priors.values()]
+        """Every exhibit, as the page needs to know it."""
+        return [exhibit.describe() for exhibit in self.exhibits.values()]
 
-    def kept(self, request: AcquireRequest) -> Recording | None:
-        """The acquisition of a request if it was recorded before: a request decides everything."""
+    def kept(self, request: AcquireRequest) -> Film | None:
+        """The film of a request if it was made before: a request decides everything."""
         with self._lock:
-            if request not in self._recordings:
+            if request not in self._films:
                 return None
-            self._recordings.move_to_end(request)
-            return self._recordings[request]
+            self._films.move_to_end(request)
+            return self._films[request]
 
-    def recording(self, request: AcquireRequest, stop: threading.Event | None = None) -> Recording:
-        """The acquisition of a request: kept from before, or recorded now.
+    def film(
+        self,
+        request: AcquireRequest,
+        stop: threading.Event | None = None,
+        show: Callable[[Event], None] | None = None,
+    ) -> Film:
+        """The film of a request: kept from before, or made now.
 
         Args:
             stop: ends it between its steps with `Stopped`.
+            show: is given each event of a film as it is made.
         """
         kept = self.kept(request)
         if kept is not None:
             return kept
-        recording = self._record(request, stop or threading.Event())
+        film = self._record(request, stop or threading.Event(), show or _nowhere)
         with self._lock:
-            if request not in self._recordings:
-                self._recordings[request] = recording
-                self._bytes += recording.nbytes
-            while self._bytes > KEPT_BYTES and len(self._recordings) > 1:
-                self._bytes -= self._recordings.popitem(last=False)[1].nbytes
-        return recording
+            if request not in self._films:
+                self._films[request] = film
+                self._bytes += film.nbytes
+            while self._bytes > KEPT_BYTES and len(self._films) > 1:
+                self._bytes -= self._films.popitem(last=False)[1].nbytes
+        return film
 
-    def _record(self, request: AcquireRequest, stop: threading.Event) -> Recording:
-        bundled = self.bundled(request.prior)
-        if (request.image is None) == (request.tokens is None):
-            raise DataError("give either the number of a bundled image or the tokens of a drawn one")
-        if request.policy not in PIXEL_METHODS:  # by name alone: a request never names a module
-            raise ConfigError(f"no policy of that name: choose one of {', '.join(PIXEL_METHODS)}")
-        x = bundled.image(request.image) if request.image is not None else bundled.drawn(request.tokens or b"")
-        label = bundled.prior.known_label(request.label)
-        prior = StoppablePrior(bundled.prior, stop)
-        method = pixel_methods(prior, request.steps)[request.policy]
-        return record(prior, method, x, label, request.budget, seed=request.seed, probs=True)
+    def _record(self, request: AcquireRequest, stop: threading.Event, show: Callable[[Event], None]) -> Film:
+        title: Title | None = None
+        shots: list[Shot] = []
+        ending = Ending()
+        for event in self.exhibit(request.prior).film(request, stop):
+            if isinstance(event, Title):
+                title = event
+            elif isinstance(event, Shot):
+                shots.append(event)
+            else:
+                ending = event
+            show(event)
+        assert title is not None
+        return Film(title, tuple(shots), ending)
 
     def warm_up(self) -> None:
-        """Load all images and the first prior, and run it once, so that the first person does not wait."""
+        """Load all pictures and the first prior, and run it once, so that the first person does not wait."""
         assert self.catalog
-        prior = next(iter(self.priors.values())).prior
-        nothing = torch.zeros((1, *prior.shape), dtype=torch.int64)
-        prior.in_chunks(predictions.entropy, nothing, None)
+        next(iter(self.exhibits.values())).warm_up()
+
+
+def _nowhere(_: Event) -> None:
+    """Nobody watches."""

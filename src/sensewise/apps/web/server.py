@@ -3,7 +3,7 @@
 import socket
 import threading
 import webbrowser
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from sensewise.errors import ConfigError
@@ -52,15 +52,15 @@ def make_server(app: "FastAPI", log_level: str = "warning") -> "uvicorn.Server":
     return uvicorn.Server(config)
 
 
-def serve(port: int | None, open_browser: bool, say: Callable[[str], None]) -> None:
-    """Run until Ctrl-C."""
+def serve(priors: Sequence[str], port: int | None, open_browser: bool, say: Callable[[str], None]) -> None:
+    """Run until Ctrl-C; `priors` are the user's own, beside the bundled ones."""
     try:
         from sensewise.apps.web.app import create_app
         from sensewise.apps.web.recorder import Recorder
 
-        server = make_server(create_app(Recorder()))
+        server = make_server(create_app(Recorder(own=priors)))
     except ImportError as error:
-        raise ConfigError(f"the live page needs more packages ({error.name}): pip install 'sensewise[web]'") from error
+        raise ConfigError(f"the live page needs more packages ({error.name}): install the extra `web`") from error
     listener = listen(port)
     address = f"http://{HOST}:{listener.getsockname()[1]}"
     say(address)

@@ -57,15 +57,19 @@ def sheet(recording: Recording, frames: Sequence[int] | None = None) -> Figure:
 
 def gif(recording: Recording, width: int = 600, milliseconds: int = 350) -> bytes:
     """A looping animation, one frame per step."""
-    gap = np.ones((recording.target.shape[1], 1, 3))
-    frames = []
-    for frame in range(recording.steps + 1):
-        heat, taken, drawn = panels(recording, frame)
-        whole = np.concatenate([heat, gap, taken, gap, drawn], axis=1)
-        frames.append(_enlarged(whole, width))
+    return animation([panels(recording, frame) for frame in range(recording.steps + 1)], width, milliseconds)
+
+
+def animation(frames: Sequence[Sequence[np.ndarray]], width: int = 600, milliseconds: int = 350) -> bytes:
+    """A looping GIF: in each frame some pictures `(H, W, 3)` in [0, 1] side by side."""
+    gap = np.ones((len(frames[0][0]), 1, 3))
+    drawn = []
+    for first, *others in frames:
+        whole = [first, *(part for other in others for part in (gap, other))]
+        drawn.append(_enlarged(np.concatenate(whole, axis=1), width))
     buffer = io.BytesIO()
-    durations = [milliseconds] * (len(frames) - 1) + [5 * milliseconds]
-    frames[0].save(buffer, "gif", save_all=True, append_images=frames[1:], duration=durations, loop=0)
+    durations = [milliseconds] * (len(drawn) - 1) + [5 * milliseconds]
+    drawn[0].save(buffer, "gif", save_all=True, append_images=drawn[1:], duration=durations, loop=0)
     return buffer.getvalue()
 
 

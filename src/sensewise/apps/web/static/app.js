@@ -1,126 +1,200 @@
-// The page: settings in, two acquisitions of the same picture side by side, one clock for both.
+// The page: settings in, two acquisitions of the same picture side by side as they are made, one clock for both.
 
 import * as chart from "./chart.js";
-import { Pad, readFile } from "./draw.js";
+import { Pad, readGrey, readTokens } from "./draw.js";
+import { element, goodText, Lane } from "./lane.js";
 import * as paint from "./paint.js";
-import { base64, bytes, readAddress, writeAddress } from "./state.js";
+import { ask, watch } from "./server.js";
+import { base64, bytes, fresh, readAddress, stops, writeAddress } from "./state.js";
 
 const $ = (id) => document.getElementById(id);
-const LANES = ["a", "b"];
-const PLAY_MS = 260;
+const NAMES = ["a", "b"];
+const PLAY_MS = 4000; // for all steps, at most 260 for one
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
-const recordings = { a: null, b: null };
+const films = { a: null, b: null };
 const pixels = { a: null, b: null };
 const lanes = {};
 let catalog, state, prior, pad, timer, pending;
 let galleryFirst = 0;
-let galleryLabels = [];
-
-// ---------------------------------------------------------------- talking to the server
-
-async function ask(path, body, signal, retries = 5) {
-  const options = body ? { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body), signal } : { signal };
-  let response;
-  try {
-    response = await fetch(path, options);
-  } catch (error) {
-    if (error.name === "AbortError") throw error;
-    throw new Error("The server does not answer. Is `sensewise serve` still running?");
-  }
-  if (response.ok) return response;
-  if (response.status === 503 && retries > 0) {
-    const seconds = Number(response.headers.get("Retry-After")) || 2;
-    await new Promise((resolve) => setTimeout(resolve, 1000 * seconds));
-    signal?.throwIfAborted();
-    return ask(path, body, signal, retries - 1);
-  }
-  const answer = await response.json().catch(() => ({}));
-  throw new Error(answer.error ?? `The server answered ${response.status}.`);
-}
-
-const request = (lane) => ({
-  prior: state.prior,
-  ...(state.tokens ? { tokens: base64(state.tokens) } : { image: state.image }),
-  label: state.label,
-  budget: state.budget,
-  steps: state.steps,
-  policy: state[lane],
-  seed: state.seed,
-});
-
-function decode(answer) {
-  const recording = { ...answer };
-  for (const name of ["target", "reconstruction", "entropy"]) recording[name] = bytes(answer[name]);
-  recording.step = new Int8Array(bytes(answer.step).buffer);
-  return recording;
-}
+let galleryImages = [];
 
 function toast(message) {
   $("toast").textContent = message;
   $("toast").hidden = false;
   clearTimeout(toast.timer);
-  toast.timer = setTimeout(() => ($("toast").hidden = true), 6000);
+  toast.timer = setTimeout(() => ($("toast").hidden = true), 8000);
 }
 
 // ---------------------------------------------------------------- acquiring
 
-/** Acquire again; `step` is the frame to show, or null to play from the start. */
+const request = (lane) => ({
+  prior: state.prior,
+  ...(state.tokens ? { tokens: base64(state.tokens) } : { image: state.image }),
+  ...(state.size ? { height: state.size[0], width: state.size[1] } : {}),
+  label: state.label,
+  budget: state.budget,
+  steps: state.steps,
+  policy: state[lane],
+  seed: state.seed,
+  noise: state.noise,
+  stop: state.stop,
+});
+
+/** Acquire again; `step` is the shot to show, or null to play from the start. */
 function acquire({ step = null, wait = 0 } = {}) {
   clearTimeout(acquire.timer);
   acquire.timer = setTimeout(() => run(step), wait);
 }
 
 async function run(step) {
-  pending?.abort();
+  cancel();
   const mine = (pending = new AbortController());
-  pause();
-  LANES.forEach((lane) => lanes[lane].root.classList.add("busy"));
-  try {
-    const answers = await Promise.all(LANES.map((lane) => ask("api/acquire", request(lane), mine.signal).then((r) => r.json())));
-    LANES.forEach((lane, i) => (recordings[lane] = decode(answers[i])));
-  } catch (error) {
-    if (error.name !== "AbortError") {
-      toast(error.message);
-      $("verdict").textContent = error.message;
-    }
-    return;
-  } finally {
-    if (mine === pending) LANES.forEach((lane) => lanes[lane].root.classList.remove("busy"));
-  }
+  const begun = performance.now();
+  const rest = step ?? (calm.matches ? state.steps : null);
+  stopClock();
+  for (const name of NAMES) films[name] = null;
   pixels.a = pixels.b = null;
-  $("scrub").max = state.steps;
-  show(step ?? (calm.matches ? state.steps : 0));
-  look();
-  if (step === null && !calm.matches) play();
-  document.body.dataset.ready = String(Number(document.body.dataset.ready ?? 0) + 1);
+  state.step = 0;
+  $("notice").hidden = true;
+  $("cancel").hidden = false;
+  setBusy(true);
+  const seen = (name) => (kind, content) => {
+    if (mine !== pending) return;
+    if (kind === "title") films[name] = { title: content, shots: [], ending: null };
+    else if (kind === "ending") films[name].ending = content;
+    else films[name].shots.push(content);
+    if (kind === "title") showTruth(content);
+    else if (kind === "shot") {
+      arrived(rest);
+      if (NAMES.every((other) => films[other]?.shots.length > 1)) document.body.dataset.first ??= String(Math.round(performance.now() - begun));
+    }
+  };
+  try {
+    await Promise.all(NAMES.map((name) => watch(request(name), mine.signal, seen(name))));
+  } catch (error) {
+    if (mine !== pending) return; // another acquisition has begun
+    if (error.name !== "AbortError") fail(error.message);
+    mine.abort();
+  }
+  if (mine !== pending) return;
+  finish(mine.signal.aborted);
 }
+
+/** A shot has come: show it if it is the one that is waited for. */
+function arrived(rest) {
+  if (!NAMES.every((name) => films[name]?.shots.length)) return;
+  setBusy(false);
+  if (rest !== null) return show(Math.min(rest, reach()));
+  if (timer !== undefined) return; // the clock shows it in its turn
+  show(state.step);
+  startClock();
+}
+
+/** The last step that can be shown: of an acquisition under way, what both have reached. */
+function reach() {
+  const [ended, under] = [NAMES.filter((name) => films[name].ending), NAMES.filter((name) => !films[name].ending)];
+  const last = (name) => films[name].shots.length - 1;
+  return under.length ? Math.min(...under.map(last)) : Math.max(...ended.map(last));
+}
+
+/** Nothing more comes. */
+function finish(cut) {
+  pending = undefined;
+  $("cancel").hidden = true;
+  setBusy(false);
+  document.body.dataset.ready = String(Number(document.body.dataset.ready ?? 0) + 1);
+  if (!NAMES.every((name) => films[name]?.shots.length)) return;
+  for (const name of NAMES) films[name].ending ??= { stopped: false, audit: 0, fits: true };
+  $("scrub").max = reach();
+  if (cut) {
+    goTo(reach());
+    $("verdict").textContent = `Cancelled after step ${reach()}. ${verdict()}`;
+    return;
+  }
+  show(Math.min(state.step, reach()));
+  if (timer === undefined) settle();
+  look();
+  sayFit();
+}
+
+/** A prior that does not know pictures like this one says so. */
+function sayFit() {
+  const misfit = NAMES.map((name) => films[name].ending).find((ending) => !ending.fits);
+  $("notice").hidden = !misfit;
+  if (misfit) {
+    $("notice").textContent = `The prior does not fit this picture: ${misfit.audit} pixels at random places were ${+misfit.ratio.toFixed(1)} times as wrong as it expected. Do not trust its uncertainty.`;
+  }
+}
+
+function fail(message) {
+  toast(message);
+  empty(message);
+}
+
+/** Nothing to show: say why. */
+function empty(message) {
+  pending?.abort();
+  pending = undefined;
+  stopClock();
+  for (const name of NAMES) {
+    films[name] = null;
+    lanes[name].clear();
+  }
+  paint.nothing($("truth"));
+  $("about").textContent = "";
+  $("truth").setAttribute("aria-label", "The original: nothing yet");
+  $("chart").replaceChildren();
+  $("notice").hidden = $("cancel").hidden = true;
+  setBusy(false);
+  $("scrub-out").textContent = "– / –";
+  $("verdict").textContent = message;
+}
+
+function cancel() {
+  pending?.abort();
+}
+
+const setBusy = (busy) => NAMES.forEach((name) => lanes[name].root.classList.toggle("busy", busy));
 
 // ---------------------------------------------------------------- the clock
 
-function play() {
-  if (!recordings.a) return;
-  if (state.step >= state.steps) show(0);
+function startClock() {
   clearInterval(timer);
-  timer = setInterval(() => (state.step < state.steps ? show(state.step + 1) : pause()), PLAY_MS);
+  timer = setInterval(() => {
+    if (!NAMES.every((name) => films[name])) return;
+    if (state.step < reach()) show(state.step + 1);
+    else if (!pending) pause();
+  }, Math.min(260, PLAY_MS / state.steps));
   setPlaying(true);
 }
 
-function pause() {
+function stopClock() {
   clearInterval(timer);
   timer = undefined;
   setPlaying(false);
-  if (recordings.a) settle();
+}
+
+function play() {
+  if (!films.a) return;
+  if (state.step >= reach()) show(0);
+  startClock();
+}
+
+function pause() {
+  stopClock();
+  if (films.a?.shots.length && films.b?.shots.length) settle();
 }
 
 function setPlaying(playing) {
-  $("verdict").setAttribute("aria-live", playing ? "off" : "polite"); // nobody wants every frame read aloud
+  $("verdict").setAttribute("aria-live", playing ? "off" : "polite"); // nobody wants every shot read aloud
   $("play").setAttribute("aria-label", playing ? "Pause" : "Play");
   $("play-path").setAttribute("d", playing ? "M6 4h4v16H6zM14 4h4v16h-4z" : "M7 4v16l13-8z");
 }
 
 function goTo(step) {
-  pause();
-  show(Math.max(0, Math.min(state.steps, step)));
+  if (!films.a?.shots.length || !films.b?.shots.length) return;
+  stopClock();
+  show(Math.max(0, Math.min(reach(), step)));
   settle();
 }
 
@@ -132,61 +206,55 @@ function settle() {
 
 // ---------------------------------------------------------------- showing
 
-const wrongText = (count) => (count === 0 ? "no pixel wrong" : `${count.toLocaleString("en")} wrong`);
+const titleOf = (name) => prior.policies.find((policy) => policy.name === name).title;
+const shotOf = (name) => films[name].shots[Math.min(state.step, films[name].shots.length - 1)];
 
 function verdict() {
-  const names = LANES.map((lane) => titleOf(state[lane]));
-  const [one, two] = LANES.map((lane) => recordings[lane].errors[state.step]);
-  const share = `${recordings.a.measured[state.step]} pixels measured`;
-  if (state.a === state.b) return `${share}: ${wrongText(one)}`;
-  return `${share}. ${names[0]}: ${wrongText(one)}. ${names[1]}: ${wrongText(two)}.`;
+  const unit = prior.kind === "rows" ? "rows" : "pixels";
+  const [one, two] = NAMES.map((name) => shotOf(name).numbers);
+  const counts = [...new Set([one.measured, two.measured])].map((count) => count.toLocaleString("en")).join(" and ");
+  const share = `${counts} ${unit} measured`;
+  if (state.a === state.b) return `${share}: ${goodText(one, prior.goal)}`;
+  return `${share}. ${titleOf(state.a)}: ${goodText(one, prior.goal)}. ${titleOf(state.b)}: ${goodText(two, prior.goal)}.`;
 }
 
-const titleOf = (name) => catalog.policies.find((policy) => policy.name === name).title;
+function showTruth(title) {
+  paint.picture($("truth"), title.target, title.shape);
+  const [, height, width] = title.shape;
+  if (state.at && (state.at[0] >= height || state.at[1] >= width)) state.at = null;
+  if (state.at) paint.outline($("truth"), state.at, width);
+  $("about").textContent = `${height} x ${width}${state.said ? `, ${state.said}` : ""}`;
+  $("truth").setAttribute("aria-label", `The original, ${height} by ${width} pixels`);
+  $("scrub").max = title.steps;
+  sayBudget(title.budget);
+}
 
 function show(step) {
   state.step = step;
-  const sites = prior.shape.reduce((product, n) => product * n, 1);
-  const [, height, width] = prior.shape;
-  const peak = Math.max(recordings.a.peak, recordings.b.peak);
-  for (const lane of LANES) {
-    const recording = recordings[lane];
-    const { views, numbers } = lanes[lane];
-    paint.measured(views.measured, recording, step, prior.shape, prior.states, lane);
-    paint.heat(views.heat, recording, step, prior.shape, peak);
-    paint.rebuilt(views.rebuilt, recording, step, prior.shape, prior.states);
-    if (state.at) Object.values(views).forEach((view) => paint.outline(view, state.at, width));
-    const wrong = recording.errors[step];
-    numbers.wrong.firstChild.textContent = wrong.toLocaleString("en");
-    numbers.wrong.lastChild.textContent = ` of ${sites.toLocaleString("en")} wrong`;
-    numbers.wrong.classList.toggle("exact", wrong === 0);
-    numbers.expected.textContent = recording.expected[step].toFixed(1);
-    numbers.nats.textContent = recording.nats[step].toFixed(1);
-    numbers.measured.textContent = `${recording.measured[step]} · ${((100 * recording.measured[step]) / (height * width)).toFixed(1)}%`;
-    views.rebuilt.setAttribute("aria-label", `Reconstruction after step ${step}: ${wrongText(wrong)}`);
-    views.measured.setAttribute("aria-label", `${recording.measured[step]} measured pixels after step ${step}`);
-    views.heat.setAttribute("aria-label", `Uncertainty after step ${step}: ${recording.nats[step].toFixed(1)} nats in all`);
-  }
+  const steps = Math.max(...NAMES.map((name) => (films[name].ending ? films[name].shots.length - 1 : films[name].title.steps)));
+  for (const name of NAMES) lanes[name].show(films[name], step, prior, state.at);
   $("scrub").value = step;
-  $("scrub").setAttribute("aria-valuetext", `step ${step} of ${state.steps}, ${recordings.a.measured[step]} pixels measured`);
-  $("scrub-out").textContent = `${step} / ${state.steps}`;
+  $("scrub").setAttribute("aria-valuetext", `step ${step} of ${steps}, ${shotOf("a").numbers.measured} measured`);
+  $("scrub-out").textContent = `${step} / ${steps}`;
   $("back").disabled = step === 0;
-  $("next").disabled = step === state.steps;
-  chart.draw($("chart"), recordings, step);
+  $("next").disabled = step >= reach();
+  chart.draw($("chart"), films, prior.goal, step, steps);
   showPixel();
   $("verdict").textContent = verdict();
 }
 
 // ---------------------------------------------------------------- one pixel
 
+const shapeNow = () => films.a?.title.shape ?? prior.shape ?? [1, 32, 32];
+
 async function look() {
-  if (!state.at) return showPixel();
+  if (!state.at || prior.kind !== "tokens" || prior.states > 16 || pending) return showPixel();
   const [row, column] = state.at;
   const wanted = (look.count = (look.count ?? 0) + 1);
   try {
-    const found = await Promise.all(LANES.map((lane) => ask("api/pixel", { ...request(lane), row, column }).then((r) => r.json())));
+    const found = await Promise.all(NAMES.map((name) => ask("api/pixel", { ...request(name), row, column }).then((r) => r.json())));
     if (wanted !== look.count) return;
-    LANES.forEach((lane, i) => (pixels[lane] = found[i]));
+    NAMES.forEach((name, i) => (pixels[name] = found[i].probs));
     showPixel();
   } catch (error) {
     toast(error.message);
@@ -195,12 +263,13 @@ async function look() {
 
 function pick(at) {
   state.at = at;
+  pixels.a = pixels.b = null;
+  if (!films.a?.shots.length || !films.b?.shots.length) return;
+  showTruth(films.a.title);
   show(state.step);
   if (timer === undefined) writeAddress(state, prior);
   look();
 }
-
-const element = (tag, className = "", text = "") => Object.assign(document.createElement(tag), { className, textContent: text });
 
 function levelName(k) {
   if (prior.states === 2) return k ? "white" : "black";
@@ -208,26 +277,48 @@ function levelName(k) {
 }
 
 function showPixel() {
-  if (!state.at || !pixels.a || !pixels.b) return;
+  if (!state.at || !films.a || !films.b) return;
+  const [channels, height, width] = shapeNow();
+  const place = state.at[0] * width + state.at[1];
   $("pixel-place").textContent = `row ${state.at[0]}, column ${state.at[1]}`;
-  const parts = LANES.map((lane) => {
-    const { probs, step, target } = pixels[lane];
-    const block = element("div", `believes ${lane}`);
-    const known = step >= 0 && step <= state.step;
-    const when = step === 0 ? "by the probe" : `in step ${step}`;
-    block.append(element("div", "name", `${titleOf(state[lane])}: ${known ? `measured ${when}` : "not measured"}`));
-    const now = probs[Math.min(state.step, probs.length - 1)];
-    now.forEach((chances, channel) => block.append(prior.states <= 4 ? rows(chances, target[channel]) : columns(chances, target[channel])));
+  const truth = Array.from({ length: channels }, (_, c) => films.a.title.target[c * height * width + place]);
+  const parts = NAMES.map((name) => {
+    const block = element("div", `believes ${name}`);
+    const action = prior.kind === "rows" ? state.at[0] : place;
+    const step = films[name].shots.findIndex((shot, r) => r <= state.step && shot.actions.includes(action));
+    const when = step === 0 ? "measured before the first step" : `measured in step ${step}`;
+    block.append(element("div", "name", `${titleOf(state[name])}: ${step < 0 ? "not measured" : when}${prior.kind === "rows" ? " (its row)" : ""}`));
+    const probs = pixels[name]?.[Math.min(state.step, pixels[name].length - 1)];
+    if (probs) {
+      const target = (c) => Math.round((truth[c] * (prior.states - 1)) / 255);
+      probs.forEach((chances, c) => block.append(prior.states <= 4 ? rows(chances, target(c)) : columns(chances, target(c))));
+    } else if (prior.states > 16) block.append(interval(shotOf(name), place, truth[0]));
     return block;
   });
-  const truth = pixels.a.target.map((token) => levelName(token - 1)).join(", ");
-  $("pixel-body").replaceChildren(...parts, element("p", "hint", `In truth: ${truth}`));
+  const said = prior.states > 16 ? (truth[0] / 255).toFixed(2) : truth.map((value) => levelName(Math.round((value * (prior.states - 1)) / 255))).join(", ");
+  $("pixel-body").replaceChildren(...parts, element("p", "hint", `In truth: ${said}`));
+}
+
+/** What is believed of a grey pixel: its mean, and one standard deviation to each side where there is one. */
+function interval(shot, place, truth) {
+  const bar = element("div", "interval");
+  const mean = shot.picture[place] / 255;
+  const spread = prior.kind === "readings" ? (prior.limit * shot.doubt[place]) / 255 : 0;
+  const range = element("b");
+  range.style.left = `${100 * Math.max(0, mean - spread)}%`;
+  range.style.width = `${Math.max(0.8, 100 * (Math.min(1, mean + spread) - Math.max(0, mean - spread)))}%`;
+  const mark = element("i");
+  mark.style.left = `${(100 * truth) / 255}%`;
+  const track = element("span", "track");
+  track.append(range, mark);
+  bar.append(track, element("span", "", spread ? `${mean.toFixed(2)} ± ${spread.toFixed(2)}` : mean.toFixed(2)));
+  return bar;
 }
 
 function rows(chances, target) {
   const bars = element("div", "bars");
   chances.forEach((chance, k) => {
-    const bar = element("div", k === target - 1 ? "bar true" : "bar");
+    const bar = element("div", k === target ? "bar true" : "bar");
     const track = element("i");
     const fill = element("b");
     fill.style.width = `${100 * chance}%`;
@@ -241,7 +332,7 @@ function rows(chances, target) {
 function columns(chances, target) {
   const bars = element("div", "columns");
   chances.forEach((chance, k) => {
-    const fill = element("b", k === target - 1 ? "true" : "");
+    const fill = element("b", k === target ? "true" : "");
     fill.style.height = `${100 * chance}%`;
     fill.title = `${levelName(k)}: ${(100 * chance).toFixed(1)}%`;
     bars.append(fill);
@@ -249,59 +340,13 @@ function columns(chances, target) {
   return bars;
 }
 
-// ---------------------------------------------------------------- building the lanes
-
-function buildLane(lane) {
-  const root = $(`lane-${lane}`);
-  const views = {};
-  const frame = element("div", "views");
-  for (const [name, title] of [["measured", "Measured"], ["heat", "Uncertainty"], ["rebuilt", "Reconstruction"]]) {
-    const figure = element("figure");
-    const canvas = Object.assign(document.createElement("canvas"), { width: 384, height: 384, tabIndex: 0 });
-    canvas.setAttribute("role", "img");
-    canvas.dataset.view = name;
-    canvas.addEventListener("pointerdown", (event) => pick(placeOn(canvas, event)));
-    canvas.addEventListener("keydown", (event) => walk(event));
-    figure.append(element("figcaption", "", title), canvas);
-    frame.append(figure);
-    views[name] = canvas;
-  }
-  const side = element("div", "side");
-  const policy = element("div", "policy");
-  const select = Object.assign(element("select"), { id: `policy-${lane}` });
-  select.setAttribute("aria-label", lane === "a" ? "First policy" : "Second policy");
-  catalog.policies.forEach(({ name, title }) => select.append(new Option(title, name)));
-  select.value = state[lane];
-  select.addEventListener("change", () => {
-    state[lane] = select.value;
-    acquire();
-  });
-  policy.append(select);
-  const numbers = { wrong: element("div", "big") };
-  numbers.wrong.append(element("span", "", "–"), element("small"));
-  const list = element("dl");
-  for (const [name, title] of [["expected", "expected"], ["nats", "nats left"], ["measured", "measured"]]) {
-    numbers[name] = element("dd", "", "–");
-    list.append(element("dt", "", title), numbers[name]);
-  }
-  const downloads = element("div", "downloads");
-  downloads.append(element("span", "", "Download"));
-  for (const name of ["mask.npy", "mask.png", "animation.gif"]) {
-    const button = Object.assign(element("button", "quiet", name.replace("animation", "film")), { type: "button" });
-    button.setAttribute("aria-label", `Download ${name} of the ${lane === "a" ? "first" : "second"} policy`);
-    button.addEventListener("click", () => download(lane, name));
-    downloads.append(button);
-  }
-  side.append(policy, numbers.wrong, list, downloads);
-  root.append(frame, side);
-  lanes[lane] = { root, views, numbers };
-}
-
+/** The pixel under a pointer; pictures keep their shape inside their frame. */
 function placeOn(canvas, event) {
-  const [, height, width] = prior.shape;
+  const [, height, width] = shapeNow();
   const box = canvas.getBoundingClientRect();
-  const inside = (value, size) => Math.max(0, Math.min(size - 1, Math.floor(value * size)));
-  return [inside((event.clientY - box.top) / box.height, height), inside((event.clientX - box.left) / box.width, width)];
+  const scale = Math.min(box.width / width, box.height / height);
+  const inside = (value, middle, size) => Math.max(0, Math.min(size - 1, Math.floor((value - middle) / scale + size / 2)));
+  return [inside(event.clientY, box.top + box.height / 2, height), inside(event.clientX, box.left + box.width / 2, width)];
 }
 
 function walk(event) {
@@ -309,7 +354,7 @@ function walk(event) {
   if (!moves[event.key]) return;
   event.preventDefault();
   event.stopPropagation();
-  const [, height, width] = prior.shape;
+  const [, height, width] = shapeNow();
   const [row, column] = state.at ?? [Math.floor(height / 2), Math.floor(width / 2)];
   const [down, right] = moves[event.key];
   pick([Math.max(0, Math.min(height - 1, row + down)), Math.max(0, Math.min(width - 1, column + right))]);
@@ -331,38 +376,41 @@ async function download(lane, name) {
 async function loadGallery(first) {
   const answer = await (await ask(`api/images?prior=${encodeURIComponent(state.prior)}&first=${first}`)).json();
   galleryFirst = answer.first;
-  galleryLabels = answer.labels ?? [];
-  const buttons = answer.tokens.map((tokens, i) => {
+  galleryImages = answer.images;
+  const large = Math.max(...answer.images.map((image) => image.shape[1]), 0) > 64;
+  $("gallery").classList.toggle("large", large);
+  const buttons = answer.images.map((image, i) => {
     const button = Object.assign(element("button"), { type: "button" });
     const number = galleryFirst + i;
-    const name = answer.labels ? prior.labels[answer.labels[i]] : "picture";
-    button.setAttribute("aria-label", `${name}, number ${number}`);
+    button.setAttribute("aria-label", `${image.name}, number ${number}`);
     button.setAttribute("aria-pressed", String(number === state.image));
     button.dataset.number = number;
     const canvas = document.createElement("canvas");
-    paint.picture(canvas, bytes(tokens), prior.shape, prior.states);
+    paint.picture(canvas, bytes(image.picture), image.shape);
     button.append(canvas);
-    button.addEventListener("click", () => choose(number, answer.labels ? answer.labels[i] : null));
+    button.addEventListener("click", () => choose(number, image.label));
     return button;
   });
   $("gallery").replaceChildren(...buttons);
+  $("more").hidden = prior.images <= answer.images.length;
 }
 
 function choose(number, label) {
-  Object.assign(state, { image: number, tokens: null, label });
+  Object.assign(state, { image: number, tokens: null, size: null, said: "", label });
   syncControls();
   acquire();
 }
 
-function chooseTokens(tokens, wait = 250) {
+function chooseTokens(tokens, wait = 250, size = null, said = "") {
   if (state.tokens === null) state.label = null; // nobody said what the new picture shows
-  Object.assign(state, { tokens: Uint8Array.from(tokens), image: null });
+  Object.assign(state, { tokens: Uint8Array.from(tokens), image: null, size, said });
   syncControls();
   acquire({ wait });
 }
 
 const TABS = ["bundled", "draw", "file"];
 
+/** Open a tab; an empty pad never stands beside another picture. */
 function openTab(name, focus = false) {
   for (const tab of TABS) {
     const chosen = tab === name;
@@ -373,153 +421,211 @@ function openTab(name, focus = false) {
   }
 }
 
+function changeTab(name, focus = false) {
+  openTab(name, focus);
+  if (name === "draw" && !pad.empty) chooseTokens(pad.tokens, 0);
+  else if (name === "draw") empty("Draw something: it is measured when you lift the pen.");
+  else if (name === "bundled" && state.image === null && prior.images) choose(0, galleryImages[0]?.label ?? null);
+  else if (name === "bundled" && !films.a && !pending) acquire();
+}
+
 async function openFile(file) {
   if (!file) return;
   try {
-    const tokens = await readFile(file, prior.shape, prior.states);
-    pad.show(tokens);
-    chooseTokens(tokens, 0);
+    if (prior.kind === "readings") {
+      const { tokens, size, said } = await readGrey(file, prior.sides);
+      state.at = null;
+      chooseTokens(tokens, 0, size, said);
+    } else if (prior.kind === "tokens") {
+      const tokens = await readTokens(file, prior.shape, prior.states);
+      if (prior.draw) pad.show(tokens);
+      chooseTokens(tokens, 0, null, "cut and scaled to the prior's size");
+    }
   } catch (error) {
     toast(error.message);
   }
 }
 
+/** A picture that was dropped is acquired at its own size, whatever was shown before. */
+async function dropped(file) {
+  const any = catalog.priors.find((candidate) => candidate.kind === "readings");
+  if (any && prior !== any) await usePrior(any);
+  openTab("file");
+  await openFile(file);
+}
+
 // ---------------------------------------------------------------- controls
 
-function usePrior() {
-  prior = catalog.priors.find((p) => p.name === state.prior);
+async function usePrior(chosen) {
+  Object.assign(state, fresh(chosen), { said: "" });
+  fitPrior();
+  await loadGallery(0);
+  openTab(prior.images ? "bundled" : prior.draw ? "draw" : "file");
+  if (state.image !== null) state.label = galleryImages[0]?.label ?? null;
+  syncControls();
+}
+
+function fitPrior() {
+  prior = catalog.priors.find((candidate) => candidate.name === state.prior);
   $("label").replaceChildren(new Option("Nothing: label unknown", ""), ...prior.labels.map((name, i) => new Option(`It is: ${name}`, i)));
   $("label-field").hidden = prior.labels.length === 0;
-  pad.fit(prior.shape, prior.states);
+  $("noise-field").hidden = prior.kind !== "readings";
+  $("stop-field").hidden = prior.kind === "rows";
+  $("stop").max = stops(prior).length - 1;
+  [$("budget").min, $("budget").max] = prior.budgets;
   $("tab-bundled").hidden = prior.images === 0;
+  $("tab-draw").hidden = !prior.draw;
+  $("tab-file").hidden = prior.kind === "rows";
+  if (prior.draw) pad.fit(prior.shape, prior.states);
+  const [least, most] = prior.sides ?? [];
+  $("file-hint").textContent = prior.kind === "readings" ? `Measured at its own size, up to ${most} x ${most}; larger ones are made smaller. It stays on this machine.` : "It is cut to a square, scaled to the prior's size and stays on this machine.";
+  for (const name of NAMES) lanes[name].fit(prior, state[name]);
+  $("chart-title").textContent = prior.goal === "errors" ? "Wrong pixels after each step" : "PSNR in dB after each step";
+  $("chart").setAttribute("aria-label", $("chart-title").textContent);
+  $("chart-expected").hidden = prior.kind === "rows";
+}
+
+function sayBudget(count) {
+  const unit = prior.kind === "rows" ? "rows" : "pixels";
+  const sites = prior.kind === "rows" ? prior.shape[1] : prior.shape ? prior.shape[1] * prior.shape[2] : state.size ? state.size[0] * state.size[1] : null;
+  const known = count ?? (sites === null ? null : Math.round(state.budget * sites));
+  $("budget-out").textContent = `${Math.round(100 * state.budget)}%${known === null ? "" : ` = ${known.toLocaleString("en")} ${unit}`}`;
+}
+
+function stopText(value) {
+  if (value === null) return "never";
+  return prior.goal === "errors" ? `${value} wrong` : `${(100 * value).toFixed(1)}% (${(-20 * Math.log10(value)).toFixed(1)} dB)`;
 }
 
 function syncControls() {
   $("prior").value = state.prior;
   $("label").value = state.label ?? "";
   $("budget").value = state.budget;
-  const [, height, width] = prior.shape;
-  $("budget-out").textContent = `${Math.round(100 * state.budget)}% = ${Math.round(state.budget * height * width)} pixels`;
+  sayBudget(null);
   $("steps").value = state.steps;
   $("steps-out").textContent = state.steps;
+  $("noise").value = state.noise;
+  $("noise-out").textContent = state.noise ? `± ${(100 * state.noise).toFixed(0)}% of the range` : "none";
+  $("stop").value = stops(prior).indexOf(state.stop);
+  $("stop-out").textContent = stopText(state.stop);
+  $("stop").setAttribute("aria-valuetext", stopText(state.stop));
   $("seed-out").textContent = `seed ${state.seed}`;
+  for (const name of NAMES) lanes[name].select.value = state[name];
   for (const button of $("gallery").children) button.setAttribute("aria-pressed", String(Number(button.dataset.number) === state.image));
+}
+
+/** A setting has changed: say it, and acquire again unless there is nothing to acquire. */
+function changed(change, wait = 0) {
+  Object.assign(state, change);
+  syncControls();
+  if (state.image !== null || state.tokens !== null) acquire({ wait });
 }
 
 function connect() {
   $("prior").addEventListener("change", async () => {
-    Object.assign(state, { prior: $("prior").value, image: 0, tokens: null, label: null, at: null });
-    usePrior();
-    if (prior.images) await start(0);
-    else openTab("draw");
+    await usePrior(catalog.priors.find((candidate) => candidate.name === $("prior").value));
+    if (state.image === null) empty(prior.draw ? "Draw something: it is measured when you lift the pen." : "Choose a picture of your own.");
+    else acquire();
   });
-  $("label").addEventListener("change", () => ((state.label = $("label").value === "" ? null : Number($("label").value)), acquire()));
-  $("budget").addEventListener("input", () => {
-    state.budget = Number($("budget").value);
-    const pixelCount = Math.round(state.budget * prior.shape[1] * prior.shape[2]);
-    state.steps = Math.min(state.steps, Math.max(1, Math.floor(pixelCount * 0.8)));
-    syncControls();
-    acquire({ wait: 150 });
+  $("label").addEventListener("change", () => changed({ label: $("label").value === "" ? null : Number($("label").value) }));
+  $("budget").addEventListener("input", () => changed({ budget: Number($("budget").value) }, 250));
+  $("steps").addEventListener("input", () => changed({ steps: Number($("steps").value) }, 250));
+  $("noise").addEventListener("input", () => changed({ noise: Number($("noise").value) }, 250));
+  $("stop").addEventListener("input", () => changed({ stop: stops(prior)[Number($("stop").value)] }, 250));
+  $("reseed").addEventListener("click", () => changed({ seed: state.seed + 1 }));
+  $("more").addEventListener("click", () => {
+    const next = galleryFirst + galleryImages.length;
+    loadGallery(next < prior.images ? next : 0).catch((error) => toast(error.message));
   });
-  $("steps").addEventListener("input", () => {
-    const pixelCount = Math.round(state.budget * prior.shape[1] * prior.shape[2]);
-    state.steps = Math.min(Number($("steps").value), Math.max(1, Math.floor(pixelCount * 0.8)));
-    syncControls();
-    acquire({ wait: 150 });
-  });
-  $("reseed").addEventListener("click", () => ((state.seed += 1), syncControls(), acquire()));
-  $("more").addEventListener("click", () => loadGallery(galleryFirst + 60 < prior.images ? galleryFirst + 60 : 0).catch((e) => toast(e.message)));
-  TABS.forEach((tab) => $(`tab-${tab}`).addEventListener("click", () => openTab(tab)));
-  document.querySelector(".tabs").addEventListener("keydown", (event) => {
-    const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-    if (!by) return;
-    event.preventDefault();
-    event.stopPropagation();
-    const open = TABS.filter((tab) => !$(`tab-${tab}`).hidden);
-    const now = open.findIndex((tab) => $(`tab-${tab}`).getAttribute("aria-selected") === "true");
-    openTab(open[(now + by + open.length) % open.length], true);
-  });
+  for (const tab of TABS) {
+    $(`tab-${tab}`).addEventListener("click", () => changeTab(tab));
+    $(`tab-${tab}`).addEventListener("keydown", (event) => {
+      const shown = TABS.filter((name) => !$(`tab-${name}`).hidden);
+      const turn = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+      if (!turn) return;
+      event.preventDefault();
+      event.stopPropagation();
+      changeTab(shown[(shown.indexOf(tab) + turn + shown.length) % shown.length], true);
+    });
+  }
   $("erase").addEventListener("click", () => {
     pad.erasing = !pad.erasing;
     $("erase").setAttribute("aria-pressed", String(pad.erasing));
   });
-  $("clear").addEventListener("click", () => pad.clear());
-  $("file").addEventListener("change", () => openFile($("file").files[0]));
-  $("drop").addEventListener("dragover", (event) => (event.preventDefault(), $("drop").classList.add("over")));
-  $("drop").addEventListener("dragleave", () => $("drop").classList.remove("over"));
-  $("drop").addEventListener("drop", (event) => {
-    event.preventDefault();
-    $("drop").classList.remove("over");
-    openFile(event.dataTransfer.files[0]);
+  $("clear").addEventListener("click", () => {
+    pad.clear();
+    state.tokens = null;
+    empty("Draw something: it is measured when you lift the pen.");
   });
+  $("file").addEventListener("change", () => openFile($("file").files[0]));
+  for (const [type, over] of [["dragover", true], ["dragleave", false], ["drop", false]]) {
+    document.addEventListener(type, (event) => {
+      event.preventDefault();
+      document.body.classList.toggle("over", over);
+      if (type === "drop") dropped(event.dataTransfer.files[0]);
+    });
+  }
+  $("truth").addEventListener("pointerdown", (event) => pick(placeOn($("truth"), event)));
+  $("truth").addEventListener("keydown", walk);
   $("play").addEventListener("click", () => (timer === undefined ? play() : pause()));
   $("back").addEventListener("click", () => goTo(state.step - 1));
   $("next").addEventListener("click", () => goTo(state.step + 1));
+  $("cancel").addEventListener("click", cancel);
   $("scrub").addEventListener("input", () => goTo(Number($("scrub").value)));
-  $("chart").addEventListener("pointerdown", (event) => goTo(chart.stepAt($("chart"), event, state.steps)));
-  $("chart").addEventListener("pointermove", (event) => event.buttons & 1 && goTo(chart.stepAt($("chart"), event, state.steps)));
+  $("chart").addEventListener("pointerdown", (event) => films.a && goTo(chart.stepAt($("chart"), event, Number($("scrub").max))));
   $("share").addEventListener("click", async () => {
-    writeAddress(state, prior);
+    if (films.a) writeAddress(state, prior);
     try {
       await navigator.clipboard.writeText(location.href);
-      toast("The link to this view is in the clipboard.");
+      toast(state.size ? "Link copied: your own picture is not part of it." : "Link copied: it shows this picture with these settings.");
     } catch {
       toast("Copy the address of this page: it holds the whole view.");
     }
   });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => recordings.a && show(state.step));
-  window.addEventListener("keydown", keys);
-}
-
-function keys(event) {
-  if (!recordings.a || event.ctrlKey || event.metaKey || event.altKey) return;
-  const on = event.target;
-  if (on.matches("input:not([type=range]), select, textarea")) return;
-  if (on.matches("input[type=range]") && event.key !== " ") return;
-  const act = {
-    " ": () => on.matches("button, a, label, input[type=file]") || (timer === undefined ? play() : pause(), event.preventDefault()),
-    ArrowLeft: () => goTo(state.step - 1),
-    ArrowRight: () => goTo(state.step + 1),
-    Home: () => (goTo(0), event.preventDefault()),
-    End: () => (goTo(state.steps), event.preventDefault()),
-  }[event.key];
-  act?.();
-}
-
-// ---------------------------------------------------------------- starting
-
-/** Show the gallery page of image `number` and acquire that image, with its own label if none was asked for. */
-async function start(number, step = null, ownLabel = true) {
-  await loadGallery(Math.floor(number / 60) * 60);
-  state.image = number;
-  if (ownLabel) state.label = galleryLabels[number - galleryFirst] ?? null;
-  syncControls();
-  acquire({ step });
+  document.addEventListener("keydown", (event) => {
+    if (event.target.matches("input, select, button, textarea") || event.ctrlKey || event.metaKey || event.altKey) return;
+    const act = {
+      " ": () => (timer === undefined ? play() : pause()),
+      ArrowLeft: () => goTo(state.step - 1),
+      ArrowRight: () => goTo(state.step + 1),
+      Home: () => goTo(0),
+      End: () => goTo(Infinity),
+      Escape: cancel,
+    }[event.key];
+    if (!act) return;
+    event.preventDefault();
+    act();
+  });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => films.a?.shots.length && films.b?.shots.length && show(state.step));
 }
 
 async function begin() {
   catalog = await (await ask("api/catalog")).json();
-  catalog.priors.forEach(({ name, title }) => $("prior").append(new Option(name === title ? name : `${title} (${name})`, name)));
-  $("prior-field").hidden = catalog.priors.length < 2;
-  $("steps").max = catalog.max_steps;
-  state = readAddress(catalog);
-  pad = new Pad($("pad"), (tokens) => (pad.empty ? undefined : chooseTokens(tokens)));
-  usePrior();
-  LANES.forEach(buildLane);
+  const wanted = readAddress(catalog);
+  state = { said: "", ...wanted };
+  pad = new Pad($("pad"), (tokens) => chooseTokens(tokens));
+  for (const name of NAMES) {
+    lanes[name] = new Lane(name, $(`lane-${name}`), {
+      pick: (canvas, event) => pick(placeOn(canvas, event)),
+      walk,
+      chosen: (policy) => changed({ [name]: policy }),
+      download,
+    });
+  }
+  $("prior").replaceChildren(...catalog.priors.map(({ name, title }) => new Option(title, name)));
+  fitPrior();
+  await loadGallery(state.image === null ? 0 : 60 * Math.floor(state.image / 60));
+  if (state.label === undefined) state.label = galleryImages[state.image - galleryFirst]?.label ?? null;
+  if (state.tokens && prior.draw) pad.show(state.tokens);
+  openTab(state.tokens ? (prior.draw ? "draw" : "file") : prior.images ? "bundled" : prior.draw ? "draw" : "file");
+  syncControls();
   connect();
-  const asked = state.step;
-  if (state.tokens) {
-    state.label ??= null;
-    pad.show(state.tokens);
-    openTab("draw");
-    if (prior.images) await loadGallery(0);
-    syncControls();
-    acquire({ step: asked });
-  } else if (prior.images) await start(state.image, asked, state.label === undefined);
-  else openTab("draw");
+  if (state.image === null && state.tokens === null) {
+    empty(prior.draw ? "Draw something: it is measured when you lift the pen." : "Choose a picture of your own.");
+    document.body.dataset.ready = "0";
+  } else acquire({ step: state.step });
 }
 
 begin().catch((error) => {
   $("verdict").textContent = error.message;
-  toast(error.message);
 });

@@ -33,7 +33,12 @@ export class Pad {
 
   show(tokens) {
     this.tokens = Uint8Array.from(tokens);
-    picture(this.canvas, this.tokens, this.shape, this.states);
+    this.paint();
+  }
+
+  paint() {
+    const levels = this.tokens.map((token) => Math.round((255 * (token - 1)) / (this.states - 1)));
+    picture(this.canvas, levels, this.shape);
   }
 
   get empty() {
@@ -50,7 +55,7 @@ export class Pad {
       this.dab(from[0] + ((point[0] - from[0]) * dot) / dots, from[1] + ((point[1] - from[1]) * dot) / dots);
     }
     this.last = point;
-    picture(this.canvas, this.tokens, this.shape, this.states);
+    this.paint();
   }
 
   dab(y, x) {
@@ -67,30 +72,54 @@ export class Pad {
   }
 }
 
-/** A picture file as tokens: its middle square, scaled; dark ink on paper is turned round for two-level priors. */
-export async function readFile(file, [channels, height, width], states) {
-  if (file.size > 30_000_000) throw new Error("That file is larger than 30 MB: choose a smaller picture.");
-  let bitmap;
+const LARGEST = 30_000_000; // bytes
+
+async function bitmapOf(file) {
+  if (file.size > LARGEST) throw new Error("That file is larger than 30 MB: choose a smaller picture.");
   try {
-    bitmap = await createImageBitmap(file);
+    return await createImageBitmap(file);
   } catch {
-    throw new Error("That file is not a picture that this browser can read.");
+    throw new Error("That file is not a picture that this browser can read. `sensewise acquire` also reads TIFF, DICOM and AFM files.");
   }
-  const side = Math.min(bitmap.width, bitmap.height);
+}
+
+/** Part of a bitmap at another size, on white: four bytes per pixel. */
+function pixelsOf(bitmap, [left, top, wide, high], width, height) {
   const canvas = Object.assign(document.createElement("canvas"), { width, height });
   const context = canvas.getContext("2d", { willReadFrequently: true });
   context.fillStyle = "#ffffff";
   context.fillRect(0, 0, width, height);
   context.imageSmoothingQuality = "high";
-  context.drawImage(bitmap, (bitmap.width - side) / 2, (bitmap.height - side) / 2, side, side, 0, 0, width, height);
-  const { data } = context.getImageData(0, 0, width, height);
+  context.drawImage(bitmap, left, top, wide, high, 0, 0, width, height);
+  return context.getImageData(0, 0, width, height).data;
+}
+
+const grey = (data, i) => (data[4 * i] + data[4 * i + 1] + data[4 * i + 2]) / 3;
+
+/** A picture file as grey levels at its own size, made smaller where a side is too long; and what was done. */
+export async function readGrey(file, [least, most]) {
+  const bitmap = await bitmapOf(file);
+  const scale = Math.min(1, most / Math.max(bitmap.width, bitmap.height));
+  const [width, height] = [bitmap.width, bitmap.height].map((side) => Math.round(side * scale));
+  if (Math.min(width, height) < least) throw new Error(`That picture is ${bitmap.width} x ${bitmap.height}: at least ${least} pixels a side are needed.`);
+  const data = pixelsOf(bitmap, [0, 0, bitmap.width, bitmap.height], width, height);
+  const tokens = Uint8Array.from({ length: width * height }, (_, i) => Math.round(grey(data, i)));
+  if (tokens.every((value) => value === tokens[0])) throw new Error("That picture is the same everywhere: there is nothing to find out.");
+  const colour = tokens.some((_, i) => data[4 * i] !== data[4 * i + 1] || data[4 * i] !== data[4 * i + 2]);
+  const done = [scale < 1 ? `${bitmap.width} x ${bitmap.height} made smaller` : "", colour ? "colour made grey" : ""].filter(Boolean);
+  return { tokens, size: [height, width], said: done.join(", ") };
+}
+
+/** A picture file as tokens: its middle square, scaled; dark ink on paper is turned round for two-level priors. */
+export async function readTokens(file, [channels, height, width], states) {
+  const bitmap = await bitmapOf(file);
+  const side = Math.min(bitmap.width, bitmap.height);
+  const data = pixelsOf(bitmap, [(bitmap.width - side) / 2, (bitmap.height - side) / 2, side, side], width, height);
   const pixels = height * width;
-  const values = new Float32Array(channels * pixels);
-  for (let i = 0; i < pixels; i++) {
-    for (let c = 0; c < channels; c++) {
-      values[c * pixels + i] = (channels === 1 ? (data[4 * i] + data[4 * i + 1] + data[4 * i + 2]) / 3 : data[4 * i + c]) / 255;
-    }
-  }
+  const values = Float32Array.from({ length: channels * pixels }, (_, n) => {
+    const i = n % pixels;
+    return (channels === 1 ? grey(data, i) : data[4 * i + Math.floor(n / pixels)]) / 255;
+  });
   const bright = values.reduce((sum, value) => sum + value, 0) / values.length > 0.5;
   const turn = states === 2 && channels === 1 && bright;
   return Uint8Array.from(values, (value) => 1 + Math.round((turn ? 1 - value : value) * (states - 1)));
