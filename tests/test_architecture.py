@@ -57,6 +57,14 @@ def test_nothing_is_unpickled(path):
 
 
 @every_file
+def test_no_other_program_is_waited_for_without_end(path):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).startswith("subprocess."):
+            assert ast.unparse(node.func) == "subprocess.run", f"line {node.lineno}: it kills what takes too long"
+            assert "timeout" in {keyword.arg for keyword in node.keywords}, f"line {node.lineno}"
+
+
+@every_file
 def test_a_module_says_what_it_is(path):
     assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
 
@@ -88,9 +96,9 @@ def names_in(folder):
 
 
 @in_the_project
-def test_the_tree_of_the_readme_is_the_folder():
+def test_the_tree_of_the_docs_is_the_folder():
     """`name.py` or `folder/`, two spaces at least, the names in the folder up to a colon, and what they are."""
-    text = (PROJECT / "README.md").read_text(encoding="utf-8")
+    text = (PROJECT / "docs" / "architecture.md").read_text(encoding="utf-8")
     tree = re.search(r"```\nsrc/sensewise/\n(.*?)```", text, re.DOTALL).group(1)
     joined = re.sub(r"\n {6,}", " ", tree)  # a long line goes on below
     entries = dict(re.split(r" {2,}", line.strip(), maxsplit=1) for line in joined.splitlines())
@@ -99,6 +107,23 @@ def test_the_tree_of_the_readme_is_the_folder():
     for name, about in entries.items():
         if name.endswith("/") and name not in ("assets/", "presets/"):
             assert set(about.split(":")[0].split()) == names_in(ROOT / name), name
+
+
+@in_the_project
+def test_the_reference_has_every_module():
+    """All but what is not meant to be imported, which the page says; each once."""
+    unlisted = re.compile(r"sensewise\.(paper|beyond|apps\.cli|apps\.web)\.|.*__main__$")
+    modules = {
+        ".".join(["sensewise", *path.relative_to(ROOT).with_suffix("").parts])
+        for path in FILES
+        if path.name != "__init__.py"
+    }
+    pages = sorted((PROJECT / "docs").glob("api*.md"))
+    shown = [name for page in pages for name in re.findall(r"^::: (\S+)$", page.read_text(encoding="utf-8"), re.M)]
+    assert len(shown) == len(set(shown))
+    assert set(shown) - {"sensewise.presets"} == {name for name in modules if not unlisted.match(name)}
+    navigation = (PROJECT / "mkdocs.yml").read_text(encoding="utf-8")
+    assert all(f": {page.name}\n" in navigation for page in pages)
 
 
 def uses_of_randomness(tiny_digits):

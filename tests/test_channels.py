@@ -1,5 +1,6 @@
 """Channels against their definitions, and the information of a reading against enumeration."""
 
+import itertools
 import math
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from conftest import make_empirical, seeded
 from sensewise import predictions
-from sensewise.channels import CELLS_PER_SIGMA, REACH, BitFlip, Gaussian, Poisson
+from sensewise.channels import CELLS_PER_SIGMA, REACH, BitFlip, Channel, Gaussian, Poisson
 from sensewise.errors import ConfigError
 from sensewise.predictions import Categorical, Mixture
 
@@ -129,7 +130,8 @@ def test_two_readings_are_combined_as_bayes_has_it():
         lambda: Gaussian(-0.1),
         lambda: Gaussian(float("nan")),
         lambda: Poisson(0),
-        lambda: Poisson(1e9),
+        lambda: Poisson(1e6),
+        lambda: Poisson(1e6 + 0.5),
         lambda: BitFlip(0.5),
         lambda: BitFlip(-0.1),
         lambda: BitFlip(0.1).outcomes(8),
@@ -213,3 +215,111 @@ def test_the_gain_of_a_site_is_its_own(noisy):
     for image, row, column in ((0, 0, 0), (0, 3, 1), (1, 2, 2)):
         alone = Mixture(*(part[image : image + 1, :, :, row : row + 1, column : column + 1] for part in parts))
         torch.testing.assert_close(whole[image, 0, row, column], alone.gain(noisy).squeeze())
+
+
+@pytest.mark.parametrize("sigma", [0.04, 0.3])
+def test_gaussian_outcomes_have_every_digit(sigma):
+    """Each cell by the complement of the error function, on the side of the bell that keeps its digits."""
+    found = Gaussian(sigma).outcomes(4).double()
+    torch.testing.assert_close(found.sum(1), torch.ones(4, dtype=torch.float64), atol=1e-7, rtol=0)
+    edges = [-REACH * sigma + (1 + 2 * REACH * sigma) * i / found.shape[1] for i in range(found.shape[1] + 1)]
+    for level, row in enumerate(found):
+        z = [(edge - level / 3) / sigma / 2**0.5 for edge in edges]
+        near = [(a, b) if b <= 0 else (-b, -a) for a, b in itertools.pairwise(z)]
+        exact = torch.tensor([0.5 * (math.erfc(-b) - math.erfc(-a)) for a, b in near], dtype=torch.float64)
+        likely = exact > 1e-8
+        torch.testing.assert_close(row[likely], (exact / exact.sum())[likely], atol=0, rtol=5e-7)
+
+
+def test_poisson_outcomes_have_every_digit():
+    found = Poisson(700.0).outcomes(4)[1:].double()
+    for level, row in enumerate(found, start=1):
+        rate = 700 * level / 3
+        exact = [math.exp(n * math.log(rate) - rate - math.lgamma(n + 1)) for n in range(len(row))]
+        torch.testing.assert_close(row, torch.tensor(exact, dtype=torch.float64), atol=1e-9, rtol=1e-6)
+
+
+def test_what_is_never_wrong_is_never_flipped():
+    """Draw 827 of this seed is 0 itself."""
+    assert torch.rand(1000, generator=seeded(11993))[827] == 0
+    truth = torch.ones(1000)
+    assert torch.equal(BitFlip(0.0).read(truth, seeded(11993)), truth)
+
+
+def test_flips_say_how_often_they_happen():
+    assert torch.equal(BitFlip(0.2).noise(torch.ones(2, 3)), torch.full((2, 3), 0.2))
+
+
+def test_each_site_has_a_noise_of_its_own():
+    """A channel of somebody else's: darkness is read without noise, brightness with it."""
+
+    class Shot(Gaussian):
+        def noise(self, readings):
+            return self.sigma * readings
+
+    channel: Channel = Shot(0.1)
+    value, noise = channel.combine(torch.tensor([[0.0, 1.0], [0.0, 1.0]]), torch.ones(2, 2, dtype=torch.bool))
+    assert value.tolist() == [0.0, 1.0]
+    torch.testing.assert_close(noise, torch.tensor([0.0, 0.1 / 2**0.5]))
+    assert noise[0] == 0  # no noise is none, not little
+
+
+class TestCounts:
+    """Counts of several readings, and what a prior is told of them."""
+
+    LEVELS = torch.linspace(0, 1, 2001, dtype=torch.float64)
+
+    def posterior(self, counts, dose):
+        """Mean and standard deviation of an intensity after counts, by enumeration of equally likely levels."""
+        log_p = torch.xlogy(torch.tensor(float(sum(counts))), self.LEVELS) - len(counts) * dose * self.LEVELS
+        p = log_p.softmax(0)
+        mean = float((p * self.LEVELS).sum())
+        return mean, float((p * (self.LEVELS - mean).square()).sum().sqrt())
+
+    @pytest.mark.parametrize("counts", [(9, 12), (3, 7), (10, 11), (2, 9)])
+    def test_repeats_say_what_enumeration_says(self, counts):
+        readings = torch.tensor(counts).view(2, 1, 1, 1, 1) / 20
+        value, noise = Poisson(20.0).combine(readings, torch.ones_like(readings).bool())
+        mean, deviation = self.posterior(counts, 20.0)
+        assert float(value) + 1 / 40 == pytest.approx(mean, abs=1e-3)  # all levels equally likely: half a count more
+        assert float(noise) == pytest.approx(deviation, rel=0.02)
+
+    def test_a_weighted_mean_of_a_flat_picture_is_not_too_dark(self):
+        channel, truth = Poisson(20.0), torch.full((1, 1, 100, 100), 0.4)
+        readings = channel.read(truth, seeded())[None]
+        value, noise = channel.combine(readings, torch.ones_like(readings).bool())
+        weights = noise.square().reciprocal()
+        assert float((weights * value).sum() / weights.sum()) == pytest.approx(0.4, abs=0.005)
+        torch.testing.assert_close(noise, torch.full_like(noise, math.sqrt(0.4 / 20)), rtol=0.02, atol=0)
+        alone = channel.noise(readings[0]).square().reciprocal()  # each by its own count
+        assert float((alone * readings[0]).sum() / alone.sum()) < 0.37
+
+    def test_every_picture_has_noise_of_its_own_and_a_black_one_has_some(self):
+        truth = torch.stack([torch.zeros(1, 20, 20), torch.ones(1, 20, 20)])
+        readings = Poisson(50.0).read(truth, seeded())[None]
+        taken = torch.rand(readings.shape, generator=seeded()) < 0.3
+        value, noise = Poisson(50.0).combine(readings, taken)
+        assert torch.equal(value.isnan(), ~taken[0])
+        assert 0 < noise[0].max() < 0.01
+        assert noise[1].mean() == pytest.approx(math.sqrt(1 / 50), rel=0.02)
+        nothing, _ = Poisson(50.0).combine(readings, torch.zeros_like(taken))
+        assert nothing.isnan().all()
+
+
+def test_counts_are_combined_picture_by_picture():
+    """Every site by hand: its own mean, and the noise of the mean over all readings of its picture."""
+    dose, draw = 8.0, seeded()
+    readings = Poisson(dose).read(torch.rand(3, 2, 2, 2, 3, generator=draw), draw)
+    taken = torch.rand(readings.shape, generator=draw) < 0.6
+    taken[:, 1, 0, 0, 0] = False
+    value, noise = Poisson(dose).combine(readings, taken)
+    for site in itertools.product(range(2), range(2), range(2), range(3)):
+        picture = site[0]
+        whole = readings[:, picture][taken[:, picture]]
+        mean = (whole.sum().item() + 1 / dose) / len(whole)
+        own = readings[:, *site][taken[:, *site]].tolist()
+        assert noise[site].item() == pytest.approx(math.sqrt(mean / (dose * max(1, len(own)))))
+        assert value[site].isnan() if not own else value[site].item() == pytest.approx(sum(own) / len(own))
+    nothing = Poisson(dose).combine(readings, torch.zeros_like(taken))
+    assert nothing[0].isnan().all()
+    torch.testing.assert_close(nothing[1], torch.full((2, 2, 2, 3), 1 / dose))

@@ -8,11 +8,14 @@ import torch
 
 import zoo
 from conftest import make_context, seeded
+from sensewise import kspace, masks
+from sensewise.channels import BitFlip, Gaussian, Poisson
+from sensewise.diffusion import AbsorbingProcess
 from sensewise.estimators import exact_gradient
 from sensewise.loop import acquire
 from sensewise.networks.loupe import LoupeRows
 from sensewise.policies.base import Context
-from sensewise.predictions import Mixture
+from sensewise.predictions import Categorical, Mixture
 from sensewise.sensors.base import Side
 from sensewise.sensors.pixels import PixelSensor
 from sensewise.sensors.rows import RowSensor
@@ -156,3 +159,56 @@ def test_estimators():
     logits, mask = torch.zeros(2, 6, device=META), torch.zeros(2, 6, dtype=torch.bool, device=META)
     found = exact_gradient(logits, mask, lambda masks, index: masks.float().sum(1) + index)
     assert found.device == META
+
+
+PROCESS = AbsorbingProcess(10)
+CHANNELS = {"gaussian": Gaussian(0.1), "poisson": Poisson(20.0), "flips": BitFlip(0.1)}
+
+
+@pytest.mark.parametrize("channel", CHANNELS.values(), ids=CHANNELS)
+def test_channels(channel):
+    truth = torch.zeros(BATCH, 4, device=META)
+    read = truth if isinstance(channel, Poisson) else channel.read(truth, seeded())  # counts need a rate
+    value, noise = channel.combine(read, torch.ones(BATCH, 4, dtype=torch.bool, device=META))
+    gain = Categorical(torch.zeros(BATCH, 1, 2, 2, 2, device=META)).gain(channel)
+    assert {read.device, value.device, noise.device, gain.device, channel.noise(read).device} == {META}
+
+
+def test_masks_and_rows():
+    values = torch.zeros(BATCH, 6, device=META)
+    found = [
+        masks.around(values, (2, 3), 1.0),
+        masks.nearness(4, 1.0, META),
+        masks.room(values > 0, (2, 3)),
+        masks.top_k(values, 2),
+        masks.bottom_k(values, values[:, 0].long()),
+        masks.spread_top_k(values, 2, (2, 3), 0.5, 1.0),
+        kspace.sensitivities(torch.zeros(BATCH, 2, 6, 4, dtype=torch.complex64, device=META), values),
+        PROCESS.corrupt(values.long().view(BATCH, 1, 2, 3), values[:, 0].long(), seeded()),
+        PROCESS.timestep_for(values),
+    ]
+    assert {tensor.device for tensor in found} == {META}
+
+
+TOKENS = torch.ones(2, 1, 2, 3, dtype=torch.int64)
+PARTS = torch.zeros(3, 2, 1, 4, 2, 3) + 0.2
+DRAWS = {
+    "uniform": lambda draw: masks.uniform((20,), draw),
+    "gumbel": lambda draw: masks.gumbel((20,), draw),
+    "logistic": lambda draw: masks.logistic((20,), draw),
+    "corrupt": lambda draw: PROCESS.corrupt(TOKENS, TOKENS[:, 0, 0, 0], draw),
+    "categorical": lambda draw: Categorical(torch.zeros(2, 1, 2, 3, 4, device="cpu")).sample(3, draw),
+    "mixture": lambda draw: Mixture(*PARTS, 16).sample(3, draw),
+    **{name: lambda draw, channel=channel: channel.read(PARTS, draw) for name, channel in CHANNELS.items()},
+}
+
+
+@pytest.mark.parametrize("name", DRAWS)
+def test_random_numbers_are_drawn_where_the_generator_is(name):
+    """Whatever device new tensors have by default: numbers of a seed are the same everywhere."""
+    expected = DRAWS[name](seeded())
+    draw = seeded()
+    with torch.device("meta"):
+        found = DRAWS[name](draw)
+    assert found.device == CPU
+    assert torch.equal(found, expected)

@@ -1,8 +1,11 @@
+import itertools
+import math
+
 import pytest
 import torch
 
 from conftest import random_tokens, seeded
-from sensewise.diffusion import AbsorbingProcess
+from sensewise.diffusion import AbsorbingProcess, crossing
 from sensewise.tokens import MASK
 
 PROCESS = AbsorbingProcess()
@@ -70,3 +73,57 @@ def test_monte_carlo_interpolates_between_knots():
     slopes = estimate.diff()
     assert (slopes[3] - slopes[4]).abs() > 1e-3
     assert (slopes[7] - slopes[8]).abs() > 1e-3
+
+
+@pytest.mark.parametrize(("s", "when"), [(1.0, 0.0), (0.9, 0.5), (0.8, 1.0), (0.65, 1.5), (0.2, 2.75), (0.1, 3.0)])
+def test_when_a_curve_passes_a_share(s, when):
+    curve = torch.tensor([1.0, 0.8, 0.5, 0.1, 0.0], dtype=torch.float64)
+    assert crossing(curve, s) == pytest.approx(when)
+
+
+def test_a_curve_that_rests_passes_when_it_goes_on():
+    assert crossing(torch.tensor([1.0, 0.5, 0.5, 0.1]), 0.5) == pytest.approx(2.0)
+
+
+def test_monte_carlo_measures_every_tenth_step():
+    estimate = AbsorbingProcess(40).survival_monte_carlo([random_tokens((1, 1, 64, 64), 2)], seeded())
+    bends = estimate.diff().diff().abs() > 1e-9
+    assert (bends.nonzero()[:, 0] + 1).tolist() == [10, 20, 30]
+
+
+def test_monte_carlo_of_steps_that_do_not_divide_the_process():
+    """The last line is drawn on to the end; no step beyond the end is asked for."""
+    process = AbsorbingProcess(11)
+    estimate = process.survival_monte_carlo([random_tokens((4, 1, 64, 64), 2)], seeded(), every=4)
+    assert estimate.shape == (12,)
+    assert (estimate[[0, 4, 8]] - process.survival_curve[[0, 4, 8]]).abs().max() < 0.02
+    torch.testing.assert_close(estimate[4:].diff(), (estimate[8] - estimate[4]).expand(7) / 4)
+
+
+@pytest.mark.parametrize(("options", "steps"), [({}, 1000), ({"timesteps": 7}, 7)])
+def test_the_schedule_to_the_last_digit(options, steps):
+    """Step by step in Python's own numbers."""
+    process = AbsorbingProcess(**options)
+    assert process.timesteps == steps
+    cosine = [math.cos((t / steps + 0.008) / 1.008 * math.pi / 2) for t in range(steps + 1)]
+    exact = [1.0]
+    for before, after in itertools.pairwise(cosine):
+        exact.append(exact[-1] * (1 - min(1 - after / before, 0.999)))
+    assert process.survival_curve.tolist() == pytest.approx(exact, rel=1e-12)
+
+
+@pytest.mark.parametrize("step", [3, 456, 871, 997])
+def test_the_nearest_step_is_found_in_double_precision(step):
+    """Just above and just below the middle between two steps."""
+    process = AbsorbingProcess()
+    middle = process.survival_curve[step : step + 2].mean()
+    assert process.timestep_for(middle + 1e-10).item() == step
+    assert process.timestep_for(middle - 1e-10).item() == step + 1
+
+
+def test_steps_for_shares_of_any_precision_and_beyond_the_curve():
+    process = AbsorbingProcess(50)
+    for dtype in (torch.float16, torch.float32, torch.float64):
+        shares = torch.tensor([-0.5, 0.0, 0.5, 1.0, 1.5], dtype=dtype)
+        nearest = (process.survival_curve - shares[:, None]).abs().argmin(1)
+        assert torch.equal(process.timestep_for(shares), nearest)

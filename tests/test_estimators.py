@@ -121,3 +121,10 @@ def test_straight_through_keeps_what_noise_lifts_above_zero() -> None:
     (gradient,) = torch.autograd.grad(mask.sum(), logits)
     soft = torch.sigmoid(torch.tensor([[0.5, -0.1, 0.4, -0.6]], dtype=torch.float64))
     torch.testing.assert_close(gradient, soft * (1 - soft))
+
+
+def test_draws_at_their_thresholds_are_those_of_the_formulas() -> None:
+    """Both inequalities of the pair are strict, and so is that of the hard mask."""
+    at_threshold = torch.zeros(1, 1)
+    assert [mask.item() for mask in antithetic_pair(at_threshold, torch.full((1, 1), 0.5))] == [False, False]
+    assert straight_through(torch.full((1, 1), -0.25), torch.full((1, 1), 0.25)).item() == 0

@@ -86,6 +86,51 @@ def test_a_full_disk_under_weights_is_said_once(tmp_path, monkeypatch):
     assert names(tmp_path) == []
 
 
+@pytest.fixture
+def to_disk(monkeypatch):
+    """What was brought to disk, and which names were changed, in order."""
+    told, fsync = [], os.fsync
+
+    def noted(handle):
+        told.append(("disk", os.path.basename(os.readlink(f"/proc/self/fd/{handle}"))))
+        fsync(handle)
+
+    def renamer(rename):
+        def noting(source, target):
+            told.append(("name", Path(target).name))
+            return rename(source, target)
+
+        return noting
+
+    if not Path("/proc/self/fd").is_dir():
+        pytest.skip("needs Linux")
+    monkeypatch.setattr(os, "fsync", noted)
+    for rename in ("replace", "rename"):
+        monkeypatch.setattr(os, rename, renamer(getattr(os, rename)))
+    return told
+
+
+def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path, to_disk):
+    files.write_text(tmp_path / "a.txt", "content")
+    named = to_disk.index(("name", "a.txt"))
+    assert [kind for kind, _ in to_disk[:named]] == ["disk"]
+    assert ("disk", tmp_path.name) in to_disk[named:]
+
+
+def test_a_line_is_on_the_disk_when_it_was_added(tmp_path, to_disk):
+    files.append_json(tmp_path / "log.jsonl", {"a": 1})
+    assert to_disk == [("disk", "log.jsonl")]
+
+
+def test_a_folder_is_on_the_disk_before_it_has_its_name(tmp_path, to_disk):
+    with files.whole_folder(tmp_path / "out", ["a.txt", "b.txt"]) as new:
+        for name in ("a.txt", "b.txt"):
+            (new / name).write_text("content")
+    named = to_disk.index(("name", "out"))
+    assert sorted(to_disk[:named]) == [("disk", "a.txt"), ("disk", "b.txt"), ("disk", "out")]
+    assert ("disk", tmp_path.name) in to_disk[named:]
+
+
 def test_files_get_the_usual_permissions(tmp_path):
     write_text(tmp_path / "ours", "")
     (tmp_path / "usual").touch()

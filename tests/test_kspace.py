@@ -60,7 +60,7 @@ def test_acs_rows_match_the_paper():
     assert ks.acs_rows(300, 32).nonzero().flatten().tolist() == list(range(134, 166))
     assert ks.acs_rows(128, 14).nonzero().flatten().tolist() == list(range(57, 71))
     for wrong in (0, 128):
-        with pytest.raises(BudgetError, match="ACS block must have"):
+        with pytest.raises(BudgetError, match=f"^the ACS block must have 1 to 127 of 128 rows, got {wrong}$"):
             ks.acs_rows(128, wrong)
 
 
@@ -85,9 +85,70 @@ def test_scout_is_z_scored_and_needs_only_the_acs_block():
 
 
 @pytest.mark.parametrize(
-    ("rows", "chosen", "pairs"), [(8, (3, 5), 1), (8, (0, 4), 0), (8, (1, 7, 2, 6), 2), (7, (0, 6, 3), 1)]
+    ("rows", "chosen", "pairs"),
+    [(8, (3, 5), 1), (8, (0, 4), 0), (8, (1, 7, 2, 6), 2), (8, (1, 2, 6), 1), (7, (0, 6, 3), 1), (7, (1, 4), 0)],
 )
 def test_mirrored_pairs(rows, chosen, pairs):
     mask = torch.zeros(2, rows, dtype=torch.bool)
     mask[0, list(chosen)] = True
     assert ks.mirrored_pairs(mask).tolist() == [pairs, 0]
+    assert ks.mirrored_pairs(mask[0]).item() == pairs  # one mask
+    assert ks.mirrored_pairs(mask.expand(3, 2, rows)).tolist() == [[pairs, 0]] * 3
+
+
+@pytest.mark.parametrize(("rows", "acs", "first"), [(9, 3, 3), (9, 4, 2), (8, 3, 3), (9, 8, 0), (9, 1, 4)])
+def test_acs_rows_lie_around_zero_frequency(rows, acs, first):
+    assert ks.acs_rows(rows, acs).nonzero().flatten().tolist() == list(range(first, first + acs))
+
+
+def several_coils(rows, columns, coils=3):
+    return torch.randn(1, coils, rows, columns, dtype=torch.complex64, generator=seeded())
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "block", "half"),
+    [
+        (96, 64, (40, 56), 8),  # a block of 16
+        (96, 64, (30, 66), 8),  # never more than a twelfth of the rows
+        (96, 64, (43, 53), 5),  # a block of 10
+        (96, 64, (43, 60), 5),  # the shorter side counts
+        (96, 64, (30, 53), 5),
+        (96, 64, (47, 49), 3),  # never less than a thirty-second
+        (24, 15, (8, 16), 2),
+        (40, 16, (19, 21), 1),
+        (13, 9, (2, 11), 1),
+        (10, 7, (2, 8), 1),
+    ],
+)
+def test_sensitivities_are_images_of_the_middle_under_a_smooth_window(rows, columns, block, half):
+    """Every pixel by its Fourier sum, in double precision."""
+    mask = torch.zeros(1, rows, dtype=torch.bool)
+    mask[:, block[0] : block[1]] = True
+    y = ks.keep_rows(several_coils(rows, columns), mask)
+    window, wave = [], []
+    for side in (rows, columns):
+        frequency = torch.arange(side, dtype=torch.float64) - side // 2
+        bell = 0.5 + 0.5 * torch.cos(torch.pi * frequency / half)
+        window.append(torch.where(frequency.abs() < half, bell, 0.0).to(torch.complex128))
+        wave.append(torch.exp(2j * torch.pi * frequency[:, None] * frequency / side))
+    seen = y[0].to(torch.complex128) * window[0][:, None] * window[1]
+    image = wave[0] @ seen @ wave[1]
+    expected = image / image.abs().square().sum(0).sqrt()
+    found = ks.sensitivities(y, mask)
+    torch.testing.assert_close(found[0].to(torch.complex128), expected, atol=1e-4, rtol=0)
+    torch.testing.assert_close(found.abs().square().sum(1), torch.ones(1, rows, columns))
+
+
+def test_sensitivities_count_rows_above_a_half_as_measured():
+    y, mask = several_coils(48, 16), torch.zeros(1, 48)
+    mask[:, 21:27] = 0.9
+    mask[:, [20, 27]] = 0.5
+    torch.testing.assert_close(ks.sensitivities(y, mask), ks.sensitivities(y, mask > 0.5))
+    assert not torch.allclose(ks.sensitivities(y, mask), ks.sensitivities(y, mask > 0.4))
+
+
+def test_all_coils_count_alike_where_nothing_is_seen():
+    mask = torch.zeros(2, 64, dtype=torch.bool)
+    mask[1, :31] = True  # up to where the window of two rows ends
+    y = ks.keep_rows(several_coils(64, 16, coils=4).expand(2, -1, -1, -1), mask)
+    torch.testing.assert_close(ks.sensitivities(y, mask), torch.full((2, 4, 64, 16), 0.5, dtype=torch.complex64))

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from conftest import make_absorbing, make_empirical, random_kspace, random_tokens, seeded
 from sensewise import predictions
-from sensewise.errors import BudgetError, SessionError
-from sensewise.loop import Acquisition, acquire
+from sensewise.errors import BudgetError, ConfigError, SessionError
+from sensewise.loop import Acquisition, acquire, begin
 from sensewise.metrics import errors
 from sensewise.policies.base import Policy
 from sensewise.policies.choose import Spread, TopK
@@ -71,6 +71,11 @@ def test_exact_budget_nothing_twice(case, batch, seed):
     assert counts[0, 0] == case["probe"]
     for r in range(case["steps"]):
         assert not (taken.mask_after(r) & ~taken.mask_after(r + 1)).any()
+
+
+def test_steps_are_counted_beyond_every_picture():
+    taken = acquire(Random(), PixelSensor(random_tokens((1, *SHAPE))), 8, steps=2)
+    assert torch.iinfo(taken.step.dtype).max > 2**30  # 16 bits are too few for 40,000 pixels one by one
 
 
 @given(acquisitions(), st.integers(0, 2**32))
@@ -207,7 +212,9 @@ def test_policies_know_the_whole_context_and_only_what_was_measured():
 def test_ask_repeats_until_tell_and_tell_needs_ask():
     sensor = PixelSensor(random_tokens((2, *SHAPE)))
     loop = Acquisition(Random(), sensor(torch.zeros(2, 16, dtype=torch.bool)), sensor.grid, 6, steps=2)
-    with pytest.raises(SessionError, match="before ask"):
+    with pytest.raises(
+        SessionError, match=r"^tell was called before ask: ask first, measure what it names, then tell$"
+    ):
         loop.tell(sensor(loop.mask))
     first = loop.ask()
     assert torch.equal(loop.ask(), first)
@@ -237,3 +244,81 @@ def test_more_budget_never_takes_fewer_pixels(k):
     small = acquire(Greedy(EMPIRICAL), PixelSensor(x), k, steps=k).step[0]
     large = acquire(Greedy(EMPIRICAL), PixelSensor(x), 15, steps=15).step[0]
     assert torch.equal(small != -1, (large != -1) & (large <= k))
+
+
+@pytest.mark.parametrize(
+    ("scores", "wrong"),
+    [
+        (
+            torch.zeros(2, 5),
+            r"torch.float32 of shape \(2, 5\): floating-point numbers of shape \(2, 16\) are needed, one",
+        ),
+        (torch.zeros(2, 16, dtype=torch.int64), r"torch.int64 of shape \(2, 16\): floating-point numbers of shape"),
+    ],
+)
+def test_scores_that_do_not_rank_every_action(scores, wrong):
+    class Gives(Policy):
+        def scores(self, observation, mask, context):
+            return scores
+
+    with pytest.raises(ConfigError, match=f"^Gives gave scores {wrong}"):
+        acquire(Gives(), PixelSensor(random_tokens((2, *SHAPE))), 6)
+
+
+def test_a_score_that_is_not_a_number():
+    class Gives(Policy):
+        def scores(self, observation, mask, context):
+            return torch.zeros(mask.shape).index_fill(1, torch.tensor([3]), torch.nan)
+
+    with pytest.raises(ConfigError, match=r"^Gives gave a score that is not a number: every action needs one"):
+        acquire(Gives(), PixelSensor(random_tokens((2, *SHAPE))), 6)
+
+
+def test_what_begins_is_what_acquire_runs():
+    """Every argument arrives, and what is left out means the same."""
+    sensor, draw = PixelSensor(random_tokens((2, *SHAPE))), seeded()
+    choose, side = Spread(0.3), Side(label=torch.tensor([1, 2]))
+    loop = begin(
+        Random(), sensor, 6, side=side, steps=3, start=RandomProbe(), choose=choose, generator=draw, keep_scores=True
+    )
+    assert (loop.choose, loop.side, loop.generator, loop.keep_scores) == (choose, side, draw, True)
+    assert (loop.steps, loop.budget, int(loop.ask().sum())) == (3, 6, 2)
+    plain = begin(Random(), sensor, 6)
+    assert (plain.steps, plain.keep_scores, plain.stop) == (1, False, None)
+    assert torch.equal(plain.ask(), acquire(Random(), sensor, 6).mask)
+
+
+def test_acquire_runs_what_begins_to_its_end():
+    """With a choice, a start and a stop of its own; the trajectory says how it went."""
+    sensor, options = PixelSensor(EMPIRICAL.images[:4]), {"steps": 3, "start": GridProbe(), "keep_scores": True}
+    for choose in (Spread(0.9, 2.0), TopK()):
+        loop = begin(Greedy(EMPIRICAL), sensor, 9, choose=choose, generator=seeded(), **options)
+        for _ in loop.run(sensor):
+            pass
+        taken = acquire(Greedy(EMPIRICAL), sensor, 9, choose=choose, generator=seeded(), **options)
+        assert torch.equal(taken.step, loop.step)
+        assert (taken.steps, taken.grid, len(taken.scores), taken.stopped) == (3, (4, 4), 3, None)
+    assert not torch.equal(taken.step, acquire(Greedy(EMPIRICAL), sensor, 9, choose=Spread(0.9, 2.0), **options).step)
+
+
+def test_an_acquisition_says_when_each_action_was_taken():
+    """Uneven steps come in the order of `step_sizes`; 32 bits per action."""
+    taken = acquire(Greedy(EMPIRICAL), PixelSensor(EMPIRICAL.images[:2]), 7, steps=3)
+    assert taken.step.dtype == torch.int32
+    assert [(taken.step == step).sum(1).tolist() for step in (1, 2, 3)] == [[2, 2], [2, 2], [3, 3]]
+
+
+def test_what_an_acquisition_does_unless_it_is_told_otherwise():
+    sensor = PixelSensor(random_tokens((2, *SHAPE)))
+    loop = Acquisition(Random(), sensor(torch.zeros(2, 16, dtype=torch.bool)), sensor.grid, 6)
+    assert (loop.steps, loop.keep_scores, loop.stop, loop.choose) == (1, False, None, TopK())
+    assert loop.ask().sum(1).tolist() == [6, 6]
+
+
+def test_a_pixel_cannot_be_read_more_often_than_there_are_readings():
+    observation = torch.zeros(1, 1, 6, 7)
+    said = "a pixel may be read 5 times, but the budget leaves 4 readings in all: lower repeats, or raise the budget"
+    with pytest.raises(BudgetError, match=f"^{said}$"):
+        Acquisition(Random(), observation, (5, 6, 7), 4)
+    assert Acquisition(Random(), observation, (4, 6, 7), 4).budget == 4
+    assert Acquisition(Random(), observation, (6, 7), 4).budget == 4

@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -75,6 +76,12 @@ def test_step_sizes_are_even_and_add_up(total, data):
     assert max(sizes) - min(sizes) <= 1
 
 
+def test_numbers_of_numpy_are_numbers():
+    assert masks.step_sizes(10, np.int64(4)) == masks.step_sizes(10, 4)
+    assert masks.count(np.int64(8), 64) == 8
+    assert masks.count(np.float32(0.125), 64) == 8
+
+
 @pytest.mark.parametrize("steps", [0, -1, 11, 1.0, "two", True, None])
 def test_impossible_steps_are_refused(steps):
     with pytest.raises(BudgetError, match="steps"):
@@ -144,9 +151,9 @@ def test_spread_with_a_number_and_a_damping_for_each_row():
 
 
 def test_spread_stops_where_nothing_is_left():
-    scores = torch.tensor([[0.5, -torch.inf, -torch.inf, -torch.inf], [0.1, 0.2, 0.3, 0.4]])
+    scores = torch.tensor([[-torch.inf, 0.5, -torch.inf, -torch.inf], [0.1, 0.2, 0.3, 0.4]])
     found = masks.spread_top_k(scores, torch.tensor([3, 3]), (2, 2), 0.5, 1.0)
-    assert found.tolist() == [[True, False, False, False], [False, True, True, True]]
+    assert found.tolist() == [[False, True, False, False], [False, True, True, True]]
 
 
 def test_around_sums_a_gaussian_neighbourhood():
@@ -202,8 +209,8 @@ def test_windows_take_settings_per_image():
 
 def test_windows_never_pick_what_may_not_be_picked():
     scores = torch.full((1, 2500), -torch.inf)
-    scores[0, :4] = 1.0
-    assert masks.spread_top_k(scores, 10, (50, 50), 0.5, 1.0).nonzero()[:, 1].tolist() == [0, 1, 2, 3]
+    scores[0, 107:111] = 1.0
+    assert masks.spread_top_k(scores, 10, (50, 50), 0.5, 1.0).nonzero()[:, 1].tolist() == [107, 108, 109, 110]
 
 
 def test_draws_repeat_digit_for_digit():
@@ -230,3 +237,101 @@ def test_logistic_noise_of_the_ends_is_finite():
     assert found[1] == 0
     assert found.isfinite().all()
     assert (found.abs()[[0, 2]] > 15).all()
+
+
+@pytest.mark.parametrize("shape", [(5, 9), (1, 12), (12, 1)])
+def test_room_is_the_distance_to_the_nearest_measured_pixel(shape):
+    mask = torch.rand(4, shape[0] * shape[1], generator=seeded()) < 0.2
+    mask[0] = False
+    mask[1] = True
+    found = masks.room(mask, shape)
+    place = torch.stack(torch.meshgrid(*map(torch.arange, shape), indexing="ij"), -1).view(-1, 2).float()
+    for image, measured in zip(found[1:], mask[1:], strict=True):
+        expected = torch.cdist(place, place[measured]).amin(1)
+        torch.testing.assert_close(image, expected, rtol=0, atol=1e-6)
+    assert (found[0] == 1).all()
+    assert found.dtype == torch.float32
+
+
+@pytest.mark.parametrize(("grid", "shape"), [((7,), (7, 1)), ((4, 5), (4, 5)), ((3, 4, 5), (4, 5))])
+def test_where_actions_lie(grid, shape):
+    assert masks.plane(grid) == shape
+
+
+@pytest.mark.parametrize("corner", [0, 50, 47 * 51, 48 * 51 - 1])
+def test_windows_wider_than_the_image(corner):
+    """A pick in a corner reaches the opposite one."""
+    scores = torch.rand(1, 48 * 51, generator=seeded())
+    scores[0, corner] = 2.0
+    found = masks.spread_top_k(scores, 40, (48, 51), 0.9, 16.0)
+    assert torch.equal(found, masks._spread_whole(scores, 40, (48, 51), 0.9, 16.0))
+
+
+@pytest.mark.parametrize("side", [2, 50])
+def test_nothing_is_picked_of_no_images(side):
+    nobody = torch.zeros(0, dtype=torch.int64)
+    assert masks.spread_top_k(torch.zeros(0, side**2), nobody, (side, side), 0.5, 1.0).shape == (0, side**2)
+
+
+@pytest.mark.parametrize(
+    ("shape", "k", "cell"), [((8, 8), 4, (4, 4)), ((4, 16), 4, (4, 4)), ((16, 4), 4, (4, 4)), ((6, 9), 6, (3, 3))]
+)
+def test_cells_of_a_grid_are_square_where_they_can_be(shape, k, cell):
+    places = [(row, column) for row in range(0, shape[0], cell[0]) for column in range(0, shape[1], cell[1])]
+    assert masks._grid_cells(shape, k).tolist() == [[row, column, *cell] for row, column in places]
+
+
+def test_a_jittered_grid_takes_two_numbers_for_each_pixel():
+    """No more and no fewer: what is drawn next has the published digits."""
+    used, expected = seeded(), seeded()
+    row, column = torch.rand(2, 3, 4, generator=expected)
+    found = masks.jittered_grid(3, (8, 8), 4, used)
+    place = (torch.tensor([0, 0, 4, 4]) + (4 * row).long()) * 8 + torch.tensor([0, 4, 0, 4]) + (4 * column).long()
+    assert torch.equal(found.nonzero()[:, 1].view(3, 4), place.sort(1).values)
+    assert torch.equal(used.get_state(), expected.get_state())
+
+
+@pytest.mark.parametrize(
+    ("shape", "k", "places"),
+    [
+        ((4, 4), 4, [(1, 1), (1, 3), (3, 1), (3, 3)]),
+        ((3, 6), 2, [(1, 1), (1, 4)]),
+        ((6, 3), 2, [(1, 1), (4, 1)]),
+        ((8, 16), 8, [(row, column) for row in (2, 6) for column in (2, 6, 10, 14)]),
+    ],
+)
+def test_a_regular_grid_takes_the_middle_of_each_cell(shape, k, places):
+    found = masks.regular_grid(shape, k)
+    assert found.dtype == torch.bool
+    assert found.view(shape).nonzero().tolist() == [list(place) for place in places]
+
+
+def test_a_grid_of_more_pixels_than_a_row_has():
+    """Square cells would lie in one row of ten here."""
+    assert masks.regular_grid((2, 10), 11).sum() == 11
+
+
+@pytest.mark.parametrize("shape", [(5, 3), (1, 5), (5, 1), (1, 1), (4, 2)])
+def test_density_falls_as_a_bell_from_the_centre(shape):
+    def place(i, side):
+        return 2 * i / (side - 1) - 1 if side > 1 else 0.0
+
+    found = masks.centre_log_density(*shape, 0.7).view(shape)
+    for row in range(shape[0]):
+        for column in range(shape[1]):
+            distance = place(row, shape[0]) ** 2 + place(column, shape[1]) ** 2
+            assert found[row, column].item() == pytest.approx(-distance / (2 * 0.7**2), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("budget", "said"),
+    [
+        (0, "budget 0 is not possible"),
+        (64, "budget 64 is not possible"),
+        (1e-9, "budget 1e-09 of 64 actions rounds to none"),
+    ],
+)
+def test_an_impossible_budget_is_told_what_is_possible(budget, said):
+    allowed = r"give a fraction between 0 and 1 \(such as 0.1\) or a count from 2 to 63"
+    with pytest.raises(BudgetError, match=rf"^{said}: {allowed}$"):
+        masks.count(budget, 64)

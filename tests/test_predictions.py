@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from conftest import random_tokens, seeded
 from sensewise import predictions
 from sensewise.channels import Gaussian
-from sensewise.predictions import Categorical, Mixture, log_normal_mass
-from sensewise.tokens import MASK, pack
+from sensewise.predictions import Categorical, Mixture, log_normal_mass, reading_log_likelihood
+from sensewise.tokens import MASK, pack, quantize
 
 SHAPE = (3, 2, 4, 5)
 
@@ -167,6 +167,16 @@ def test_categorical_by_its_formulas():
     assert torch.equal(prediction.mode(), probs.argmax(-1) + 1)
 
 
+def test_divergence_is_torchs():
+    one, two = (torch.randn(3, 1, 4, 5, 3, generator=seeded(i)).log_softmax(-1) for i in (0, 1))
+    sites = torch.rand(3, 1, 4, 5, generator=seeded(2)) < 0.5
+    expected = F.kl_div(two, one, log_target=True, reduction="none").sum(-1) * sites  # (3, 1, 4, 5)
+    found = Categorical(one).divergence(Categorical(two), sites)
+    assert torch.allclose(found, expected.sum(dim=(1, 2, 3)), atol=1e-5)
+    assert (found > 0).all()
+    assert not Categorical(one).divergence(Categorical(one), sites).any()
+
+
 def test_categorical_cross_entropy_is_torchs():
     prediction, x = categorical(), random_tokens(SHAPE, 6)
     sites = torch.rand(SHAPE, generator=seeded()) < 0.5
@@ -318,3 +328,65 @@ def test_samples_of_a_mixture_repeat_digit_for_digit():
     torch.empty(6).exponential_(generator=generator)  # of the components
     exact = (0.5 + 0.2 * torch.randn(6, generator=generator)).clamp(0, 1)
     assert found.tolist() == ((exact * 255).round().long() + 1).tolist()
+
+
+def test_gradients_are_finite_where_a_reading_was_exact():
+    centres, widths = (torch.full((1, 1, 2, 3, 3), value, requires_grad=True) for value in (0.4, 0.1))
+    values = torch.rand(1, 1, 3, 3, generator=seeded())
+    y = pack(torch.where(values < 0.5, values, torch.nan), torch.zeros_like(values))
+    prediction = Mixture(torch.zeros(1, 1, 2, 3, 3).log_softmax(2), centres, widths, 256).given(y)
+    loss = prediction.variance().sum() + prediction.mean().sum() + prediction.log_prob(quantize(values, 256)).sum()
+    assert all(gradient.isfinite().all() for gradient in torch.autograd.grad(loss, (centres, widths)))
+
+
+@pytest.mark.parametrize("end", [-8.5, -12.0, -40.0])
+def test_tails_to_infinity_have_the_gradient_of_the_tail(end):
+    """The density over the mass, which is the distance plus its inverse, but for the cube of that."""
+    for a, b, where in ((-torch.inf, end, 1), (-end, torch.inf, 0)):
+        ends = [torch.tensor(a, requires_grad=True), torch.tensor(b, requires_grad=True)]
+        (slope,) = torch.autograd.grad(log_normal_mass(*ends), ends[where])
+        assert slope.item() == pytest.approx((1 if where else -1) * (-end - 1 / end), rel=1e-4 + 3 / end**4)
+
+
+def test_of_two_levels_that_are_as_probable_the_lower_is_the_mode():
+    one = torch.ones(1, 1, 1, 1, 1)
+    assert Mixture(0 * one, 0.5 * one, 0.1 * one, 2).mode().item() == 1
+    assert Mixture(0 * one, 0.5 * one, 1e-3 * one, 4).mode().item() == 2
+
+
+def test_a_reading_says_something_of_states_that_nobody_read():
+    found = reading_log_likelihood(torch.zeros(1, 1, 1, 2), torch.tensor([0.2, 0.0]).view(1, 1, 1, 2), 3).exp()
+    torch.testing.assert_close(found.view(2, 3), torch.tensor([[0.8, 0.1, 0.1], [1.0, 0.0, 0.0]]))
+
+
+def test_a_sharp_reading_leaves_little_doubt():
+    """A noise of a thousandth leaves a thousandth, not the width of a level."""
+    one = torch.ones(1, 1, 1, 1, 1)
+    found = Mixture(0 * one, 0.4 * one, 0.1 * one).given(pack(0.5 * one[0], 1e-3 * one[0]))
+    assert found.num_states == 256
+    assert found.variance().sqrt().item() == pytest.approx(1e-3, rel=1e-3)
+    assert found.mean().item() == pytest.approx(0.5 - 0.1 / (1 + 1e4), abs=1e-6)
+
+
+def test_a_reading_in_the_middle_between_two_levels_has_one_token():
+    one = torch.ones(1, 1, 1, 1, 1)
+    found = Mixture(0 * one, 0.2 * one, 0.1 * one, 5).given(pack(0.375 * one[0], 0 * one[0]))
+    token = quantize(0.375 * one[0], 5)
+    assert torch.equal(found.mode(), token)
+    assert torch.equal(found.categorical().mode(), token)
+    assert found.categorical().entropy().item() == 0
+    assert (found.sample(50, seeded()) == token).all()
+
+
+def test_double_precision_is_kept():
+    one = torch.ones(1, 1, 1, 1, 1, dtype=torch.float64)
+    found = Mixture(0 * one, 0.3 * one, 0.1 * one, 4).log_prob(torch.full((1, 1, 1, 1), 2)).item()
+    ends = [(edge - 0.3) / 0.1 / 2**0.5 for edge in (1 / 6, 1 / 2)]
+    exact = 0.5 * (math.erf(ends[1]) - math.erf(ends[0]))
+    assert found == pytest.approx(math.log(exact), rel=1e-12)
+
+
+def test_a_mass_too_narrow_for_its_digits_is_finite():
+    """Both ends are one number in single precision: no loss may become infinite of it."""
+    for end in (-9.0, 9.0, -1.0, 0.0):
+        assert log_normal_mass(torch.tensor(end), torch.tensor(end)).isfinite()

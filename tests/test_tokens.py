@@ -67,3 +67,11 @@ def test_readings_are_unpacked_as_they_were_packed():
     assert torch.equal(found, values.nan_to_num(0.0))
     assert torch.equal(sigma, torch.where(seen, noise, 0.0))
     assert torch.equal(seen, ~values.isnan())
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_quantize_is_exact_whatever_the_precision(dtype):
+    """Every intensity of a short type; a product in that type would be rounded twice."""
+    values = (torch.arange(0, 2049) / 2048).to(dtype)
+    exact = [1 + round(value * 255) for value in values.tolist()]
+    assert quantize(values, 256).tolist() == exact

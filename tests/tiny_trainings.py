@@ -1,5 +1,6 @@
 """One tiny recipe of every kind that is trained, fitted or searched, on toy scenes of any device."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -9,6 +10,7 @@ from sensewise.data.scenes import Scenes
 from sensewise.kspace import to_kspace
 from sensewise.networks.recon import ComplexUNet
 from sensewise.networks.rows import RowConv
+from sensewise.networks.unet import UNet
 from sensewise.priors.absorbing import AbsorbingPrior
 from sensewise.sensors.rows import BINS, RowProfile
 from sensewise.train.curriculum import Curriculum
@@ -16,6 +18,7 @@ from sensewise.train.designer import DesignerLoss, DesignerRecipe, DesignerSetti
 from sensewise.train.gradient import FitSettings
 from sensewise.train.loupe import LoupeRecipe, LoupeRowsRecipe, LoupeRowsSettings, LoupeSettings
 from sensewise.train.mask_state import MaskStateSettings, mask_state_recipes
+from sensewise.train.nearest import NearestRecipe, NearestSettings
 from sensewise.train.plan import PlanRecipe, PlanSettings
 from sensewise.train.prior import NetworkSettings, PriorRecipe, PriorSettings
 from sensewise.train.reconstructor import ReconNetworkSettings, ReconstructorRecipe, ReconstructorSettings
@@ -23,6 +26,7 @@ from sensewise.train.relaxed import RelaxedRecipe, RelaxedSettings
 from sensewise.train.row_policy import RowPolicyRecipe, RowPolicySettings
 from sensewise.train.row_prior import RowPriorRecipe, RowPriorSettings
 from sensewise.train.search import SearchRecipe, SearchSettings
+from sensewise.train.taught import TaughtRecipe
 from sensewise.train.value import RowValueRecipe, RowValueSettings
 
 SHAPE, ROWS, ACS, BUDGET = (1, 8, 8), 16, 4, 0.5
@@ -73,11 +77,25 @@ def prior(device="cpu"):
     return PriorRecipe(PriorSettings(4, True, UNET, curriculum, FIT), images(device=device), images(device=device))
 
 
+def prior_noise(device="cpu"):
+    curriculum = Curriculum(on_policy=0.5, min_steps=2, max_steps=4, max_budget=0.5, noise=0.15)
+    settings = PriorSettings(4, True, replace(UNET, encoding="noisy"), curriculum, FIT)
+    return PriorRecipe(settings, images(device=device), images(device=device))
+
+
 def prior_spread(device="cpu"):
     curriculum = Curriculum(
         on_policy=0.5, min_steps=2, max_steps=4, score="variance", spread=0.5, relative=True, flip=0.5
     )
     return PriorRecipe(PriorSettings(4, True, UNET, curriculum, FIT), images(device=device), images(device=device))
+
+
+def prior_taught(device="cpu"):
+    curriculum = Curriculum(on_policy=1.0, min_steps=2, max_steps=4, max_budget=0.5, spread=0.5, relative=True)
+    settings = PriorSettings(4, True, UNET, curriculum, FIT, "toy", 2)
+    network = fresh(lambda: UNet(1, 2, 10, (8, 8), (1, 1), embedding=8))
+    teacher = stirred(AbsorbingPrior(network, 1, 2, 10, size=SHAPE[1:]))
+    return TaughtRecipe(settings, images(device=device), images(device=device), teacher=teacher)
 
 
 def mask_state(device="cpu"):
@@ -154,6 +172,13 @@ def search(device="cpu"):
     return SearchRecipe(settings, slices(), ACS, unet_a(), BUDGET)
 
 
+def nearest(device="cpu"):
+    search = SearchSettings(drops=2, adds=3, screen=5, exact=2)
+    settings = NearestSettings(clusters=2, rounds=1, size=2, search=search)
+    start = torch.zeros(ROWS, dtype=torch.bool).index_fill(0, ORDER, True)
+    return NearestRecipe(settings, slices(), slices(5, 1), ACS, unet_a(), BUDGET, start)
+
+
 def plan(device="cpu"):
     settings = PlanSettings(epochs=2, batch_size=3, tries=3, swaps=2)
     return PlanRecipe(settings, slices(), slices(5, 1), ACS, unet_a(), BUDGET)
@@ -162,6 +187,8 @@ def plan(device="cpu"):
 GRADIENT = {
     "prior": prior,
     "prior-spread": prior_spread,
+    "prior-noise": prior_noise,
+    "prior-taught": prior_taught,
     "mask-state": mask_state,
     "designer-disarm": designer_disarm,
     "designer-straight-through": designer_straight_through,
@@ -175,4 +202,4 @@ GRADIENT = {
     "value-gradient": value_gradient,
     "value-rollout": value_rollout,
 }
-RECIPES = GRADIENT | {"search": search, "plan": plan}
+RECIPES = GRADIENT | {"search": search, "plan": plan, "nearest": nearest}

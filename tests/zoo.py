@@ -14,16 +14,21 @@ from sensewise.networks.decoders import MaskDesigner
 from sensewise.networks.loupe import Loupe
 from sensewise.networks.recon import ComplexUNet, PaperUNet
 from sensewise.networks.rows import RowConv, RowPolicyNetwork, RowValueNetwork
-from sensewise.policies.choose import SPREAD_VARIANCE, Spread, TopK
+from sensewise.policies.amortised import Amortised
+from sensewise.policies.choose import SPREAD_READINGS, SPREAD_VARIANCE, Spread, TopK
 from sensewise.policies.greedy import Greedy
+from sensewise.policies.nearest import NearestMask, NearestRows
 from sensewise.policies.one_shot import OneShot
 from sensewise.policies.planned import PlannedRows, RowPlan
+from sensewise.policies.samples import SampledGain
 from sensewise.policies.sampling import PosteriorSampling
-from sensewise.policies.simple import Equispaced, Fixed, Random, VariableDensity
+from sensewise.policies.simple import Equispaced, Fixed, Random, Raster, VariableDensity
 from sensewise.policies.starts import AuditedStart, CentralBlock, FixedStart, GridProbe, RandomProbe
+from sensewise.policies.stops import Watched
 from sensewise.policies.value import OneStepOracle, ValuePolicy, static_cores
 from sensewise.priors.absorbing import AbsorbingPrior
 from sensewise.priors.mirrored import MirroredPrior
+from sensewise.reconstruct.interpolate import Interpolation, linear
 from sensewise.reconstruct.prior import Mode, PosteriorMean
 from sensewise.reconstruct.unet import LoupeReconstructor, UNetReconstructor
 from sensewise.reconstruct.wavelet import CsWavelet
@@ -81,6 +86,15 @@ def row_plan():
     return plan
 
 
+def nearest_rows():
+    """Two masks and three slices, which take the second."""
+    model = NearestRows(ROWS, BUDGET, masks=2, slices=3, size=2, nearest=2)
+    model.masks = torch.stack([every_second(ROWS), every_second(ROWS).roll(1)])
+    model.features = torch.randn(3, 4, generator=seeded())
+    model.worth = torch.tensor([[0.0, -1.0]] * 3)
+    return model
+
+
 def loupe(device):
     return fresh(Loupe, (1, 8, 8), 2, 0.25, widths=(8, 8), blocks=(1, 1)).eval().to(device)
 
@@ -97,6 +111,7 @@ def value_policy(device, orders=None):
 PRIORS = {
     **{name: lambda device, name=name: network_prior(name).to(device) for name in PRIOR_NETWORKS if name != "rows"},
     "unet-ordinal": lambda device: network_prior("unet", "ordinal").to(device),
+    "unet-noisy": lambda device: network_prior("unet", "noisy").to(device),
     "dit-ordinal": lambda device: network_prior("dit", "ordinal").to(device),
     "empirical": lambda device: make_empirical(shape=(1, 8, 8)).to(device),
     "mirrored": lambda device: MirroredPrior(make_absorbing()).to(device),
@@ -105,15 +120,19 @@ PIXEL_POLICIES = {
     "random": lambda device: Random(),
     "variable-density": lambda device: VariableDensity(),
     "equispaced": lambda device: Equispaced(),
+    "raster": lambda device: Raster(),
     "fixed": lambda device: Fixed([every_second(64)]),
     "entropy": lambda device: Greedy(make_absorbing().to(device)),
     "variance": lambda device: Greedy(make_absorbing().to(device), predictions.variance),
     "reach": lambda device: Greedy(make_absorbing().to(device), predictions.variance, reach=0.6),
+    "room": lambda device: Greedy(make_absorbing().to(device), predictions.variance, reach=0.6, room=1.0),
+    "amortised": lambda device: Amortised(make_absorbing().to(device), make_absorbing(seed=1).to(device)),
     "one-shot": lambda device: OneShot(fresh(MaskDesigner, (1, 8, 8), 10).eval().to(device)),
     "one-shot-topk": lambda device: OneShot(
         fresh(MaskDesigner, (1, 8, 8), 10, "paper").eval().to(device), sampled=False
     ),
     "loupe": lambda device: OneShot(loupe(device)),
+    "watched": lambda device: Watched(Random(), make_absorbing().to(device)),
     "posterior-sampling": lambda device: PosteriorSampling(make_absorbing().to(device), samples=4, rounds=2),
 }
 ROW_POLICIES = {
@@ -128,8 +147,12 @@ ROW_POLICIES = {
     ),
     "learned-static": lambda device: OneShot(fresh(RowPolicyNetwork, ROWS, False, width=8, layers=1).to(device)),
     "plan": lambda device: PlannedRows([row_plan().to(device)]),
+    "nearest": lambda device: NearestMask([nearest_rows().to(device)]),
     "value": value_policy,
     "value-rollout": lambda device: value_policy(device, [ORDER]),
+    "samples": lambda device: SampledGain(
+        complex_unet(device), random_kspace(5, ROWS, COLUMNS, 1).to(device), ACS, samples=2
+    ),
     "oracle-one-step": lambda device: OneStepOracle(complex_unet(device), random_kspace(3, ROWS, COLUMNS).to(device)),
 }
 CHOICES = {
@@ -137,6 +160,8 @@ CHOICES = {
     "spread": Spread(),
     "spread-far": Spread(damping=0.9, sigma=3.0),
     "spread-variance": SPREAD_VARIANCE,
+    "spread-readings": SPREAD_READINGS,
+    "spread-travel": Spread(travel=1.0),
 }
 PIXEL_STARTS = {
     "random": RandomProbe(),
@@ -156,6 +181,7 @@ PIXEL_RECONSTRUCTORS = {
     "posterior-mean": lambda device: PosteriorMean(make_absorbing().to(device)),
     "loupe": lambda device: LoupeReconstructor(loupe(device)),
 }
+READING_RECONSTRUCTORS = {"linear": lambda device: Interpolation(linear)}
 ROW_RECONSTRUCTORS = {
     "zero-filled": lambda device: ZeroFilled(),
     "cs-wavelet": lambda device: CsWavelet(iterations=3),

@@ -14,12 +14,12 @@ from PIL import Image
 
 from conftest import random_tokens
 from sensewise.apps import slices
-from sensewise.apps.acquire import FILES, Settings, acquire_source
+from sensewise.apps.acquire import FILES, Settings, acquire_source, read_subject
 from sensewise.data import bundled_cifar10, bundled_mnist
-from sensewise.errors import DataError, OutputError
+from sensewise.errors import ConfigError, DataError, OutputError
 from sensewise.files import whole_folder
 
-BOTH = {"acquisition.json", "mask.npy", "mask.png", "reconstruction.png"}
+BOTH = {"acquisition.json", "mask.npy", "mask.png", "reconstruction.npy", "reconstruction.png"}
 PICTURE_FILES = FILES - slices.FILES | BOTH
 
 
@@ -49,8 +49,44 @@ def test_acquire_a_picture(sensewise, tmp_path, quick_run):
         "acquire", "picture.png", "--budget", 20, "--steps", 2, "--prior", quick_run, "--samples", 0
     )
     assert code == 0
-    assert out.startswith("20 of 1024 pixels measured in 2 steps")
+    story = "64 x 64, 8 bits -> averaged to 32 x 32, 2 levels (cut at half of the range: "
+    assert out.startswith(story)
+    assert "% of the pixels were grey), prior " in out
+    assert "20 of 1024 pixels measured in 2 steps" in out
     assert not (tmp_path / "runs/acquire/samples.png").exists()
+    assert json.loads((tmp_path / "runs/acquire/acquisition.json").read_text())["input"].startswith(story)
+    array = np.load(tmp_path / "runs/acquire/reconstruction.npy")
+    assert (array.shape, set(np.unique(array))) == ((1, 32, 32), {0.0, 1.0})
+
+
+@pytest.mark.parametrize(
+    ("values", "story"),
+    [
+        (np.eye(32, dtype=bool), "32 x 32, 1 bit -> 32 x 32, 2 levels, prior "),
+        (np.eye(32, dtype=np.uint8) * 255, "32 x 32, 8 bits -> 32 x 32, 2 levels, prior "),
+        (np.eye(16, dtype=np.uint16) * 65535, "16 x 16, 16 bits -> enlarged to 32 x 32, 2 levels, prior "),
+        (np.tri(96, 64, -16, dtype=np.uint8) * 255, "96 x 64, 8 bits -> its middle 64 x 64, averaged to 32 x 32, 2 "),
+        (np.eye(32, dtype=np.uint8)[..., None].repeat(3, 2) * 255, "32 x 32, colour made grey, 8 bits -> 32 x 32, 2 "),
+    ],
+    ids=["bits", "bytes", "small", "tall", "colour"],
+)
+def test_what_was_done_to_the_picture_is_said(tmp_path, quick_run, values, story):
+    Image.fromarray(values).save(tmp_path / "picture.png")
+    found = read_subject(str(tmp_path / "picture.png"), Settings(prior=str(quick_run)))
+    assert found.story.startswith(story)
+
+
+def test_a_grey_picture_is_never_made_black_in_silence(sensewise, tmp_path, quick_run):
+    """A camera of 12 bits writes 16: all of that lies below the middle of the range."""
+    dim = (random_tokens((40, 40)) * 400).numpy().astype(np.uint16)
+    Image.fromarray(dim).save(tmp_path / "dim.png")
+    code, _, err = sensewise("acquire", "dim.png", "--prior", quick_run, "--out", "out")
+    assert code == 2
+    assert "dim.png (40 x 40, 16 bits -> averaged to 32 x 32) is the same everywhere once it has 2 levels" in err
+    assert not (tmp_path / "out").exists()
+    code, out, _ = sensewise("acquire", "dim.png", "--out", "out", "--steps", 2)
+    assert code == 0
+    assert out.startswith("40 x 40, 16 bits -> 40 x 40, 256 levels, prior any-grey: ")
 
 
 ACQUIRE = [
@@ -245,3 +281,31 @@ def test_a_killed_acquisition_never_mixes_two(tmp_path):
         if out.exists():
             assert len({path.read_text() for path in out.iterdir()}) == 1
             assert len(list(out.iterdir())) == 4
+
+
+def test_a_digit_ends_when_few_enough_errors_are_expected_or_promised(tmp_path):
+    found = {}
+    for stop in ("errors:5", "errors:5 with 90%"):
+        acquire_source("digit:3", tmp_path / stop, Settings(budget=0.3, steps=60, stop=stop, samples=0))
+        found[stop] = json.loads((tmp_path / stop / "acquisition.json").read_text())
+        assert found[stop]["stopped"]
+        assert found[stop]["expected_errors"] < 5
+    assert found["errors:5"]["measured"] < found["errors:5 with 90%"]["measured"] < 0.3 * 1024
+    said = acquire_source("digit:3", tmp_path / "never", Settings(budget=0.02, steps=4, stop="errors:0.01", samples=0))
+    assert "the stop was not reached" in said.splitlines()[1]
+
+
+@pytest.mark.parametrize(("source", "name"), [("digit:3", "mean"), ("digit:3", "sample"), ("photo:1", "mode")])
+def test_reconstructions_by_name(tmp_path, source, name):
+    acquire_source(source, tmp_path / "out", Settings(steps=2, reconstructor=name, samples=0))
+    numbers = json.loads((tmp_path / "out" / "acquisition.json").read_text())
+    found = np.load(tmp_path / "out" / "reconstruction.npy")
+    assert numbers["reconstructor"] == name
+    levels = 2 if source.startswith("digit") else 8
+    whole = np.abs(found * (levels - 1) - (found * (levels - 1)).round()).max() < 1e-5
+    assert whole is np.bool_(name != "mean")
+
+
+def test_tokens_take_no_noise(tmp_path):
+    with pytest.raises(ConfigError, match="takes readings without noise"):
+        acquire_source("digit:3", tmp_path / "out", Settings(noise="0.1"))

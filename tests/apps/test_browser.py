@@ -1,10 +1,13 @@
 """The live page in a real Chromium: draw, acquire, scrub, compare, download, wrong input, narrow screen."""
 
+import base64
+import io
 import re
 import shutil
 
 import numpy as np
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from PIL import Image
 from playwright.sync_api import sync_playwright
 
@@ -70,9 +73,20 @@ def wait_again(page):
     return lambda: page.wait_for_function(f"() => Number(document.body.dataset.ready) > {seen}")
 
 
+def test_the_first_screen_starts_by_itself_and_compares(visit):
+    page = visit()
+    page.wait_for_function("() => document.getElementById('play').getAttribute('aria-label') === 'Play'")
+    assert re.match(r"6,554 pixels measured\. .+: \d+\.\d dB\. Random: \d+\.\d dB\.", page.text_content("#verdict"))
+    assert page.text_content("#about") == "256 x 256"
+    assert page.text_content("#scrub-out") == "32 / 32"
+    boxes = [page.locator(f"#{lane} .frame canvas").bounding_box() for lane in ("lane-truth", "lane-a", "lane-b")]
+    assert min(box["width"] for box in boxes) >= 320  # on a laptop
+    assert len({box["y"] for box in boxes}) == 1  # side by side
+
+
 def test_compare_scrub_and_keyboard(visit):
-    page = visit("?image=3&steps=4&step=4")
-    assert "102 pixels measured. Greedy information gain:" in page.text_content("#verdict")
+    page = visit("?prior=mnist&image=3&steps=4&step=4")
+    assert "102 pixels measured. Greedy, pixels spread out:" in page.text_content("#verdict")
     assert page.text_content("#scrub-out") == "4 / 4"
     page.keyboard.press("ArrowLeft")
     assert page.text_content("#scrub-out") == "3 / 4"
@@ -92,8 +106,52 @@ def test_compare_scrub_and_keyboard(visit):
     assert "b=variable-density" in page.url
 
 
+def test_with_the_keyboard_alone(visit):
+    page = visit("?prior=mnist&steps=2&step=2")
+    reached = set()
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        name = page.evaluate("document.activeElement.id || document.activeElement.className")
+        reached.add(name)
+        if name == "gallery" or page.evaluate("document.activeElement.dataset.number") == "1":
+            break
+        outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+        assert outline == "solid" or name == "skip", name
+    assert {"share", "truth", "policy-a", "policy-b", "back", "play", "scrub", "prior", "tab-bundled"} <= reached
+    done = wait_again(page)
+    page.keyboard.press("Enter")  # the second picture of the gallery
+    done()
+    assert page.get_attribute("[data-number='1']", "aria-pressed") == "true"
+    page.focus("#tab-bundled")
+    page.keyboard.press("ArrowRight")
+    assert page.get_attribute("#tab-draw", "aria-selected") == "true"
+    page.keyboard.press("ArrowLeft")
+    page.locator("#scrub-out", has_text="/ 2").wait_for()
+    page.focus("#stage")
+    page.keyboard.press("Home")
+    assert page.text_content("#scrub-out") == "0 / 2"
+
+
+def colour_at_the_middle(page, place):
+    at = "(c) => [...c.getContext('2d').getImageData(c.width / 2, c.height / 2, 1, 1).data].slice(0, 3)"
+    return page.locator(place).evaluate(at)
+
+
+def test_an_empty_pad_stands_beside_nothing(visit):
+    page = visit("?prior=mnist&image=2&steps=2&step=2")
+    page.click("#tab-draw")
+    assert page.text_content("#verdict").startswith("Draw something")
+    blank = colour_at_the_middle(page, "#truth")
+    assert {tuple(colour_at_the_middle(page, f"#lane-{lane} .frame canvas")) for lane in "ab"} == {tuple(blank)}
+    assert page.text_content("#lane-a .big") == "–"
+    done = wait_again(page)
+    page.click("#tab-bundled")
+    done()
+    assert "measured" in page.text_content("#verdict")
+
+
 def test_draw_a_digit_and_share_it(visit):
-    page = visit("?steps=2&step=2")
+    page = visit("?prior=mnist&steps=2&step=2")
     page.click("#tab-draw")
     box = page.locator("#pad").bounding_box()
     done = wait_again(page)
@@ -106,12 +164,107 @@ def test_draw_a_digit_and_share_it(visit):
     page.wait_for_url(re.compile("draw="))
     again = visit(page.url.split("/", 3)[3])
     assert again.get_attribute("#tab-draw", "aria-selected") == "true"
-    middle = "(pad) => pad.getContext('2d').getImageData(pad.width / 2, pad.height / 2, 1, 1).data[0]"
-    assert again.locator("#pad").evaluate(middle) == 255
+    assert colour_at_the_middle(again, "#pad") == [255, 255, 255]
+
+
+DROP = """([content, type]) => {
+    const bytes = Uint8Array.from(atob(content), (c) => c.charCodeAt(0));
+    const transfer = new DataTransfer();
+    transfer.items.add(new File([bytes], 'own.png', { type }));
+    document.body.dispatchEvent(new DragEvent('drop', { dataTransfer: transfer, bubbles: true, cancelable: true }));
+}"""
+
+
+@pytest.mark.parametrize(
+    ("mode", "size", "said"),
+    [
+        ("L", (60, 40), "40 x 60"),
+        ("RGB", (512, 300), "300 x 512, colour made grey"),
+        ("L", (1024, 700), "350 x 512, 1024 x 700 made smaller"),
+    ],
+)
+def test_any_picture_dropped_is_acquired_at_its_own_size(visit, mode, size, said):
+    page = visit("?prior=mnist&image=4")
+    ramp = np.linspace(0, 255, size[0] * size[1]).astype(np.uint8).reshape(size[1], size[0])
+    pixels = ramp if mode == "L" else np.stack([ramp, ramp // 2, ramp], axis=2)
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "png")
+    page.evaluate("delete document.body.dataset.first")
+    page.evaluate(DROP, [base64.b64encode(buffer.getvalue()).decode(), "image/png"])
+    page.wait_for_selector("body[data-first]")
+    assert page.input_value("#prior") == "any-grey"
+    assert page.text_content("#about") == said
+    assert "dB" in page.text_content("#verdict")
+
+
+def test_noise_and_a_stop(visit):
+    page = visit("?prior=any-grey&image=5&steps=8&step=8")
+    done = wait_again(page)
+    page.fill("#noise", "0.1")
+    done()
+    assert page.text_content("#noise-out") == "± 10% of the range"
+    done = wait_again(page)
+    page.fill("#stop", "1")
+    assert page.text_content("#stop-out") == "10.0% (20.0 dB)"
+    done()
+    page.focus("#stage")
+    page.keyboard.press("End")
+    assert "noise=0.1" in page.url
+    assert "stop=0.1" in page.url
+
+
+def test_rows_of_slices(visit):
+    page = visit("?prior=knee&steps=3&step=3")
+    assert page.text_content("#verdict").startswith("32 rows measured.")
+    assert page.is_hidden("#noise-field")
+    assert page.is_hidden("#stop-field")
+    assert "rows" in page.text_content("#budget-out")
+    page.locator("#lane-b canvas[data-view=rebuilt]").click(position={"x": 100, "y": 100})
+    page.wait_for_selector(".believes.b .interval")
+
+
+def test_cancel(visit):
+    page = visit("?prior=any-grey&image=0&steps=1&step=1")
+    page.evaluate("delete document.body.dataset.first")
+    done = wait_again(page)
+    page.fill("#steps", "64")
+    page.wait_for_selector("body[data-first]")
+    page.click("#cancel")
+    done()
+    assert page.text_content("#verdict").startswith("Cancelled after step")
+    assert page.is_hidden("#cancel")
+
+
+def test_a_prior_that_does_not_fit_is_said(visit):
+    page = visit("?prior=mnist&image=0&steps=2&step=2")
+    assert page.is_hidden("#notice")
+
+    def misfit(route):
+        answer = route.fetch()
+        text = re.sub(r'"ratio": [\d.]+, "fits": \w+', '"ratio": 9.0, "fits": false', answer.text())
+        route.fulfill(response=answer, body=text)
+
+    page.route("**/api/stream", misfit)
+    done = wait_again(page)
+    page.click("#reseed")
+    done()
+    assert "does not fit this picture" in page.text_content("#notice")
+    assert "9 times as wrong" in page.text_content("#notice")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280, 1920])
+def test_axe_finds_no_violation(visit, width, scheme):
+    for show in ("any-grey&image=5&at=3,4", "mnist&at=3,4", "knee"):
+        page = visit(f"?prior={show}&steps=2&step=2", width=width, scheme=scheme)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        found = Axe().run(page)
+        assert found.violations_count == 0, found.generate_report()
+        page.context.close()
 
 
 def test_touch_a_pixel(visit):
-    page = visit("?image=0&steps=2&step=1")
+    page = visit("?prior=mnist&image=0&steps=2&step=1")
     page.locator("#lane-a canvas[data-view=heat]").click(position={"x": 40, "y": 40})
     page.wait_for_selector(".believes.b .bar")
     assert "at=" in page.url
@@ -122,8 +275,8 @@ def test_touch_a_pixel(visit):
 
 
 def test_downloads(visit, tmp_path):
-    page = visit("?image=1&steps=2&step=2")
-    for name in ("mask.npy", "mask.png", "animation.gif"):
+    page = visit("?prior=mnist&image=1&steps=2&step=2")
+    for name in ("mask.npy", "mask.png", "reconstruction.png", "animation.gif"):
         with page.expect_download() as found:
             page.get_by_label(f"Download {name} of the first policy").click()
         found.value.save_as(tmp_path / name)
@@ -133,7 +286,7 @@ def test_downloads(visit, tmp_path):
 
 def test_wrong_input_is_said_and_survived(visit, tmp_path):
     page = visit("?prior=none&image=-4&steps=999&budget=7&a=x&b=y&draw=@@&at=900,1&seed=z")
-    assert page.text_content("#scrub-out").endswith("/ 16")
+    assert page.text_content("#scrub-out").endswith("/ 32")
     (tmp_path / "text.png").write_text("this is no picture")
     page.click("#tab-file")
     page.set_input_files("#file", tmp_path / "text.png")
@@ -143,7 +296,7 @@ def test_wrong_input_is_said_and_survived(visit, tmp_path):
 
 def test_own_file_and_colour_prior(visit, tmp_path):
     Image.new("RGB", (40, 30), (255, 0, 0)).save(tmp_path / "red.png")
-    page = visit("?steps=2&step=2")
+    page = visit("?prior=mnist&steps=2&step=2")
     page.select_option("#prior", "colours")
     page.click("#tab-file")
     done = wait_again(page)
@@ -156,12 +309,12 @@ def test_own_file_and_colour_prior(visit, tmp_path):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_narrow_screen_has_no_sideways_scroll(visit, scheme):
-    page = visit("?steps=2&step=1", width=360, scheme=scheme)
+    page = visit("?prior=mnist&steps=2&step=1", width=360, scheme=scheme)
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
     heights = page.evaluate("[...document.querySelectorAll('.lane')].map((lane) => lane.offsetHeight)")
     page.click("#next")
     assert page.evaluate("[...document.querySelectorAll('.lane')].map((lane) => lane.offsetHeight)") == heights
-    small = "[...document.querySelectorAll('.transport button')].filter((b) => b.offsetWidth < 40).length"
+    small = "[...document.querySelectorAll('.transport button')].filter((b) => !b.hidden && b.offsetWidth < 40).length"
     assert page.evaluate(small) == 0
 
 
@@ -178,7 +331,7 @@ def contrast(one, two):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_contrast_names_and_alt_texts(visit, scheme):
-    page = visit("?steps=2&step=2", scheme=scheme)
+    page = visit("?prior=mnist&steps=2&step=2", scheme=scheme)
     names = ["text", "soft", "a", "b", "accent", "good", "card", "back", "accent-ink"]
     found = page.evaluate(
         "(names) => names.map((n) => getComputedStyle(document.documentElement).getPropertyValue(`--${n}`))", names

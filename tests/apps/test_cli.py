@@ -306,7 +306,9 @@ def test_from_a_folder_to_the_report_in_three_commands(sensewise, tmp_path):
     code, out, err = sensewise("evaluate", *options, *policies)
     assert (code, err) == (0, "")
     assert "label-greedy, 16 steps" in out
+    assert "greedy, spread, 16 steps" in out
     assert "TopRows" in out
+    assert "PSNR (dB)" in out
     assert "paper" not in out
     rows = json.loads((tmp_path / "report/results.json").read_text())["rows"]
     assert {row["budget"] for row in rows} == {0.05, 0.1, 0.2, 0.3}
@@ -327,6 +329,22 @@ def test_from_a_folder_to_the_report_in_three_commands(sensewise, tmp_path):
     assert "CC0" in out
     assert "1 x 24 x 24" in out
     assert "greedy errors 0.1" in out
+
+
+@pytest.mark.parametrize(("levels", "encoding", "score"), [(2, "one-hot", "entropy"), (4, "ordinal", "variance")])
+def test_levels_are_ordered_above_two(sensewise, tmp_path, levels, encoding, score):
+    """By default, and stopped at once; what is left is a prior."""
+    data.import_images(write_folder(tmp_path / "pictures", 20), tmp_path / "mydata", size=24, levels=levels)
+    assert sensewise("train", "prior", "--data", "mydata", "--max-minutes", 0)[0] == 0
+    run = tmp_path / "runs/cpu/mydata-mixed"
+    config = json.loads((run / "config.json").read_text())
+    assert config["model"]["encoding"] == encoding
+    assert config["training"]["curriculum"]["score"] == score
+    picture = next((tmp_path / "pictures").rglob("*.png"))
+    code, out, _ = sensewise("acquire", picture, "--prior", run, "--steps", 2, "--budget", 9, "--samples", 0)
+    assert code == 0
+    assert f"24 x 24, {levels} levels" in out
+    assert sensewise("evaluate", "--prior", run, "--data", "mydata", "--images", 1, "--seeds", 1)[0] == 0
 
 
 def test_evaluate_refuses_a_prior_of_another_shape(sensewise, tmp_path, quick_run):

@@ -8,15 +8,19 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from sensewise.data import import_images
 from sensewise.errors import ProcessError
 
 pytest.importorskip("distributed")
 
 from sensewise.apps import cluster
+from sensewise.apps.evaluation import Evaluation
 from sensewise.evaluate.experiment import Setup
-from sensewise.evaluate.journal import Journal, code_digest
+from sensewise.evaluate.journal import Journal
+from sensewise.evaluate.results import read_arrays, read_results
 from sensewise.evaluate.runner import plan, run_experiment
 from sensewise.paper import EXPERIMENTS
 
@@ -77,10 +81,15 @@ def command(results, *options):
     return [sys.executable, "-m", "sensewise", *map(str, words)]
 
 
+def said(words, environment=ENVIRONMENT):
+    """The exit code of a command and what it says."""
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=120)
+    return done.returncode, " ".join((done.stdout + done.stderr).split())
+
+
 def run(results, *options, environment=ENVIRONMENT):
     """Run the experiment; its exit code and what it says."""
-    done = subprocess.run(command(results, *options), env=environment, capture_output=True, text=True, timeout=120)
-    return done.returncode, " ".join((done.stdout + done.stderr).split())
+    return said(command(results, *options), environment)
 
 
 def measured():
@@ -95,12 +104,12 @@ def rows(results):
 
 
 def origin():
-    return {"experiment": "watched", "preset": "cpu", "code": code_digest(EXPERIMENTS.find("watched:TABLE").run)}
+    return {"experiment": "watched", "preset": "cpu", "code": EXPERIMENTS.find("watched:TABLE").digest()}
 
 
-def journalled(results, count):
+def journalled(results, count, name="watched"):
     """Wait until so many measurements are in the journal."""
-    path, deadline = Path(results) / "watched.partial.jsonl", time.monotonic() + 60
+    path, deadline = Path(results) / f"{name}.partial.jsonl", time.monotonic() + 60
     while not path.exists() or path.read_bytes().count(b"\n") <= count:
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -175,11 +184,77 @@ def test_a_scheduler_that_is_killed_loses_nothing(folder, alone, dask):
     assert rows("two") == alone[0]
 
 
+@pytest.fixture
+def evaluation(folder, quick_run):
+    """The command that evaluates a prior on own images beside `Watched`, and its table from one process."""
+    np.save("images.npy", np.random.default_rng(0).integers(0, 255, (40, 32, 32), dtype=np.uint8))
+    import_images(folder / "images.npy", folder / "data", size=32, levels=2)
+
+    def evaluate(results, *options):
+        asked = [
+            "--prior",
+            quick_run,
+            "--data",
+            "data",
+            "--policy",
+            "watched:Watched",
+            "--seeds",
+            1,
+            "--images",
+            2,
+            "--out",
+            results,
+            *options,
+        ]
+        return [sys.executable, "-m", "sensewise", "evaluate", *map(str, asked)]
+
+    assert said(evaluate("one"))[0] == 0
+    return evaluate, table("one"), measured()[0]
+
+
+def table(results):
+    """The rows of an evaluation, and the arrays of its figures."""
+    found = read_results(Path(results) / "results.json")
+    arrays = read_arrays(Path(results) / "results.json")
+    return [row.as_json() for row in found.rows], {name: array.tolist() for name, array in arrays.items()}
+
+
+def test_an_evaluation_on_two_processes_is_that_of_one_though_a_worker_is_killed(folder, evaluation):
+    evaluate, one, made = evaluation
+    (folder / "kill").touch()
+    code, told = said(evaluate("two", "--workers", 2))
+    assert code == 0, told
+    together, processes = measured()
+    assert table("two") == one
+    assert set(together) == set(made)
+    assert len(processes) >= 3  # two workers at least, and the caller, who draws the examples
+    assert sorted(path.name for path in (folder / "two").iterdir()) == ["report.html", "results.json", "results.npz"]
+
+
+@pytest.mark.slow
+def test_an_evaluation_whose_caller_is_killed_goes_on(folder, evaluation, dask):
+    evaluate, one, _ = evaluation
+    with subprocess.Popen(evaluate("two", "--cluster", dask[0]), env=ENVIRONMENT) as caller:
+        journalled("two", 8, "results")
+        caller.kill()
+    assert said(evaluate("two", "--cluster", dask[0]))[0] == 0
+    assert table("two") == one
+
+
+def test_an_evaluation_depends_on_the_code_of_policies_of_ones_own(folder, quick_run):
+    np.save("images.npy", np.random.default_rng(0).integers(0, 255, (20, 32, 32), dtype=np.uint8))
+    import_images(folder / "images.npy", folder / "data", size=32, levels=2)
+    usual, own = (Evaluation(str(quick_run), "data", names).experiment() for names in ((), ("watched:Watched",)))
+    before = own.digest()
+    assert before != usual.digest()
+    (folder / "watched.py").write_text((folder / "watched.py").read_text() + "# changed\n")
+    assert own.digest() not in (before, usual.digest())
+
+
 def test_a_worker_builds_the_experiment_from_names_and_measures_what_it_is_given(folder):
     seeds, whole = (0, 1), Journal()
     found = EXPERIMENTS.find("watched:TABLE")
-    sent = json.loads(json.dumps(["watched:TABLE", "cpu", seeds, code_digest(found.run)]))
-    sent[2] = tuple(sent[2])
+    sent = (cluster.Named("watched:TABLE"), "cpu", seeds, found.digest())
     found.run(Setup("cpu", seeds, whole))
     for key, value in whole.found.items():
         assert cluster.measure(*sent, key)[0] == value

@@ -9,11 +9,11 @@ import torch
 
 from conftest import make_absorbing, make_context, random_tokens, seeded
 from sensewise import Greedy, PixelSensor, Side, acquire
-from sensewise.apps import onnx
 from sensewise.apps.onnx import export_onnx
 from sensewise.errors import ConfigError, OutputError
 from sensewise.files import fingerprint
 from sensewise.masks import step_sizes, top_k
+from sensewise.priors import engines
 from sensewise.tokens import observe
 
 PRIOR = make_absorbing(shape=(1, 16, 16))
@@ -62,8 +62,8 @@ def test_the_file_says_what_it_is(session):
 
 
 def test_without_the_extra(monkeypatch, tmp_path):
-    monkeypatch.setattr(onnx, "find_spec", lambda _name: None)
-    with pytest.raises(ConfigError, match=r"sensewise\[onnx\]"):
+    monkeypatch.setattr(engines, "find_spec", lambda _name: None)
+    with pytest.raises(ConfigError, match="install the extra `onnx`"):
         export_onnx(PRIOR, tmp_path / "prior.onnx")
     assert not list(tmp_path.iterdir())
 

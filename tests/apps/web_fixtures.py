@@ -1,4 +1,4 @@
-"""Two tiny priors with random weights, as bundled ones: digits (32 x 32, two levels) and colour (three channels)."""
+"""Tiny priors with random weights, as bundled ones: digits (32 x 32, two levels), colours, grey pictures."""
 
 import threading
 import time
@@ -28,8 +28,16 @@ def tiny_config(
     return {"kind": "prior", "data": data, "model": model, "training": {}, "init": None}
 
 
+def grey_config() -> dict[str, Any]:
+    model = {"network": "any-size", "num_states": 256, "widths": [8, 8], "blocks": [1, 1], "embedding": 8}
+    return {"kind": "prior", "data": "pictures", "model": model, "training": {}, "init": None}
+
+
 def write_assets(folder: Path) -> Path:
+    """The priors, and what says that models for slices are there."""
+    (folder / "mri").mkdir(parents=True)
     for name, config in {
+        "any-grey": grey_config(),
         "mnist": tiny_config("mnist", (1, 32, 32), 2, 10),
         "colours": tiny_config("colours", (3, 8, 8), 8, None),
     }.items():

@@ -17,4 +17,4 @@ def test_every_mask_on_a_real_scanners_kspace(tmp_path, monkeypatch):
         assert better < found["acs-variable-density", "zero-filled", 0.25]
     assert found["static-search", "unet-b", 0.25] > found["static-search", "unet-b", 0.75]
     assert any("energy-oracle was left out" in note for note in results.notes)
-    assert len(EXPERIMENT.section(results).tables) == 3
+    assert len(EXPERIMENT.section(results).tables) == 4

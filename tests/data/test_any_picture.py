@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import tifffile
 from PIL import Image
 
 from sensewise.data.any_picture import read_any, scaled_to_grey
@@ -17,6 +18,8 @@ RAMP = np.linspace(0, 1, 20 * 33).reshape(20, 33)
         (".png", (65535 * RAMP).round().astype(np.uint16), 1 / 65535, "16 bits"),
         (".tif", (65535 * RAMP).round().astype(np.uint16), 1 / 65535, "16 bits"),
         (".tif", (3 * RAMP - 7).astype(np.float32), 1e-6, "float32 values"),
+        (".tif", 3 * RAMP - 7, 1e-6, "float64 values"),
+        (".tif", (3000 * RAMP).round().astype(np.uint16) + 400, 1 / 3000, "16 bits"),
         (".bmp", (255 * RAMP).round().astype(np.uint8), 1 / 255, "8 bits"),
         (".npy", 5 * RAMP - 2, 1e-6, "float64 values"),
         (".npy", (1000 * RAMP).round().astype(np.int32) - 500, 1e-3, "int32 values"),
@@ -26,6 +29,8 @@ def test_values_are_kept(tmp_path, suffix, values, step, kind):
     path = tmp_path / f"picture{suffix}"
     if suffix == ".npy":
         np.save(path, values)
+    elif values.dtype == np.float64:
+        tifffile.imwrite(path, values)
     else:
         Image.fromarray(values).save(path)
     found = read_any(path)
@@ -69,7 +74,7 @@ def test_refused(values, words):
 
 
 def test_files_that_are_no_picture(tmp_path):
-    for name in ("nothing.png", "nothing.npy", "scan.dcm"):
+    for name in ("nothing.png", "nothing.npy", "scan.dcm", "scan.tif"):
         with pytest.raises(DataError, match=name):
             read_any(tmp_path / name)
         (tmp_path / name).write_bytes(b"no picture")

@@ -46,6 +46,13 @@ def write(path, kspace, lines=range(LINES), samples=SAMPLES, coils=COILS, change
     file.close()
 
 
+def test_numbers_that_are_too_large_to_add_up(tmp_path):
+    _, kspace = truth()
+    write(tmp_path / "scan.mrd", torch.full_like(kspace, 3e38))
+    with pytest.raises(DataError, match="not finite, or too large"):
+        read_slice(tmp_path / "scan.mrd", (LINES, SAMPLES // 2))
+
+
 def test_acquisitions_become_rows_whatever_their_order(tmp_path):
     image, kspace = truth()
     write(tmp_path / "scan.mrd", kspace, lines=reversed(range(LINES)))

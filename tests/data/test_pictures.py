@@ -68,7 +68,7 @@ def test_other_formats_never_reach_their_decoder(tmp_path, kind, monkeypatch):
         return opened(file, **options)
 
     monkeypatch.setattr(pictures.Image, "open", watched)
-    with pytest.raises(DataError, match=r"is not a picture that can be read: .*; read are PNG, JPEG, TIFF"):
+    with pytest.raises(DataError, match="is not a picture that can be read; read are PNG, JPEG, TIFF"):
         read_picture(path, (1, 24, 24))
     assert asked == [FORMATS]
 

@@ -70,6 +70,6 @@ def test_a_folder_a_name_and_neither(tmp_path, monkeypatch):
     np.save("images.npy", np.random.default_rng(0).integers(0, 255, (40, 24, 24), dtype=np.uint8))
     import_images(tmp_path / "images.npy", tmp_path / "mine", size=24, licence="CC0")
     assert load("mine", "test").name == load(str(tmp_path / "mine"), "test").name == "mine"
-    known = "mnist, cifar10, fastmri, knee, phantom"
+    known = ", ".join(DATASETS)
     with pytest.raises(DataError, match=f"no data set 'yours': choose one of {known}, or give"):
         load("yours", "test")

@@ -105,15 +105,22 @@ class Answers(BaseHTTPRequestHandler):
     """What a server can do wrong."""
 
     def do_GET(self):
+        if self.path == "/headers":
+            return self.drip(b"HTTP/1.1 200 OK\r\nX-Never-Ending: " + 200 * b"x")
         self.send_response(404 if self.path == "/missing" else 200)
         self.end_headers()
         with suppress(OSError):
             if self.path == "/silent":
                 time.sleep(1)
-            for _ in range(20 if self.path == "/drip" else 1):
-                self.wfile.write(b"content")
-                self.wfile.flush()
-                time.sleep(0.1 if self.path == "/drip" else 0)
+            if self.path == "/drip":
+                return self.drip(100 * b"c")
+            self.wfile.write(b"content")
+
+    def drip(self, content):
+        with suppress(OSError):
+            for byte in content:
+                self.wfile.write(bytes([byte]))
+                time.sleep(0.1)
 
     def log_message(self, *arguments):
         pass
@@ -122,6 +129,7 @@ class Answers(BaseHTTPRequestHandler):
 @pytest.fixture(scope="module")
 def server():
     with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
+        server.daemon_threads = True  # those that drip are not waited for
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         yield f"http://127.0.0.1:{server.server_port}"
@@ -140,13 +148,16 @@ def test_download(server):
         ("file", 6, "larger than the 6 bytes that were expected"),
         ("silent", 7, "Timeout|ConnectionError"),
         ("drip", 10**6, "took more than"),
+        ("headers", 10**6, "took more than"),
     ],
 )
 def test_downloads_that_fail(server, monkeypatch, path, most, message):
     monkeypatch.setattr(sources, "SILENCE", 0.3)
-    monkeypatch.setattr(sources, "DOWNLOAD_SECONDS", 0.3)
+    monkeypatch.setattr(sources, "DOWNLOAD_SECONDS", 1.5)
+    begun = time.monotonic()
     with pytest.raises(DataError, match=message):
         download(f"{server}/{path}", most)
+    assert time.monotonic() - begun < 5  # the slowest would take twenty seconds
 
 
 def test_download_failures_are_data_errors(monkeypatch):

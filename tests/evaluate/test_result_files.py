@@ -1,6 +1,9 @@
 """Results files: written whole, read back, old ones too, damaged ones refused."""
 
 import json
+import os
+import re
+import time
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +11,7 @@ import pytest
 
 import sensewise
 from sensewise.errors import CheckpointError, DataError, OutputError
+from sensewise.evaluate import results as result_files
 from sensewise.evaluate.results import Results, commit, cpu_name, read_arrays, read_results, read_speeds
 from sensewise.evaluate.rows import Row, Speed, summarise
 
@@ -86,6 +90,31 @@ def test_malformed_results_are_refused(written, change):
         read_results(written)
 
 
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity", "1e999", str(10**400), '"many"'])
+@pytest.mark.parametrize("place", ["mean", "sd", "budget", "seconds"])
+def test_what_is_no_number_is_refused_in_one_sentence(written, place, value):
+    text, changed = re.subn(rf'"{place}": [-0-9.e+]+', f'"{place}": {value}', written.read_text())
+    assert changed == 1
+    written.write_text(text)
+    with pytest.raises(DataError, match="not a results file") as caught:
+        read_results(written)
+    assert len(str(caught.value)) < 250
+
+
+@pytest.mark.parametrize("value", ["NaN", "Infinity", str(10**400), '"many"', "null", "[]"])
+@pytest.mark.parametrize("place", ["value", "at_least"])
+def test_speeds_that_are_no_numbers_are_refused(written, place, value):
+    row = {"row": "fast", "value": 2.0, "at_least": 1.0} | {place: "HERE"}
+    text = json.dumps(json.loads(written.read_text()) | {"rows": [row]}).replace('"HERE"', value)
+    written.write_text(text)
+    if (place, value) == ("at_least", "null"):  # a speed that is only reported
+        assert read_speeds(written)[0].at_least is None
+        return
+    with pytest.raises(DataError, match="a row of speeds needs") as caught:
+        read_speeds(written)
+    assert len(str(caught.value)) < 250
+
+
 @pytest.mark.parametrize(
     "missing", ["rows", "notes", "commit", "machine", "seconds", "weights", "preset", "experiment", "dataset"]
 )
@@ -118,6 +147,13 @@ def test_what_cannot_be_counted_is_null():
     assert summarise([1.0, 2.0]) == (1.5, 0.707107)
 
 
+def test_what_a_results_file_says_besides_is_left_alone(written):
+    before = read_results(written)
+    table = json.loads(written.read_text())
+    written.write_text(json.dumps({**table, "arrays": {"a": 1}, "comment": "mine"}))
+    assert read_results(written) == before
+
+
 def test_adding_leaves_the_first_results_as_they_were():
     results = Results("x", "cpu", "mnist", notes=["one"])
     more = results.adding(notes=["two"], arrays={"a": np.arange(2)})
@@ -134,6 +170,17 @@ def test_where_results_come_from(monkeypatch):
 
     monkeypatch.setattr("subprocess.run", no_git)
     assert commit() == f"v{sensewise.__version__}"  # outside a checkout, the version stands for the commit
+
+
+def test_a_git_that_does_not_answer_is_not_waited_for(tmp_path, monkeypatch):
+    git = tmp_path / "git"
+    git.write_text("#!/bin/sh\nsleep 60\n")
+    git.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setattr(result_files, "GIT_SECONDS", 0.2)
+    begun = time.monotonic()
+    assert commit() == f"v{sensewise.__version__}"
+    assert time.monotonic() - begun < 30
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,9 @@ import pytest
 
 from conftest import make_absorbing
 from sensewise.data.mnist import bundled_mnist
+from sensewise.errors import ProcessError
 from sensewise.evaluate import speed
+from sensewise.paper import bench
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +37,14 @@ def test_every_row_measures_something(measure, quick, scenes, monkeypatch):
     assert found.as_json()["row"] == found.name
 
 
+def test_amortised_decisions(quick, scenes, monkeypatch):
+    monkeypatch.setattr(speed, "STEPS", 2)
+    rows = {row.name: row for row in speed.amortised(quick, quick, scenes)}
+    assert list(rows) == ["decision-amortised", "latency-amortised"]
+    assert rows["decision-amortised"].holds is False  # the same prior is as slow as itself
+    assert rows["latency-amortised"].value <= rows["latency-amortised"].details["p99_ms"]
+
+
 def test_sampling_costs_many_passes(monkeypatch, scenes):
     """16 samples of 16 rounds are 256 passes for each one of ours."""
     prior, passes = make_absorbing(shape=(1, 32, 32)), []
@@ -60,3 +70,26 @@ def test_the_exported_prior_agrees(quick, scenes):
     found = speed.onnx(quick, scenes, export_onnx)
     assert found.value > 0
     assert found.details["largest_difference"] < 1e-4
+    engine = speed.engine_onnx(quick, scenes)
+    assert engine.value > 0
+    assert engine.details["largest_difference"] < 1e-5
+    assert quick.engine == "torch"
+
+
+def test_a_measurement_of_memory_that_does_not_end_is_given_up(monkeypatch):
+    monkeypatch.setattr(bench, "APART_SECONDS", 0.3)
+    with pytest.raises(ProcessError, match="let nothing else run"):
+        bench.memory()
+
+
+def test_the_rows_of_a_large_picture(monkeypatch):
+    """What is measured, on a small picture; and its four rows, with their bounds."""
+    found = bench.picture_apart(side=32, steps=2)
+    assert 0 < found["first_s"] < found["seconds"]
+    assert found["psnr"] > 15
+    assert min(found["memory_gb"], found["pass_s"], found["choose_s"]) > 0
+    monkeypatch.setattr(bench, "apart", lambda function: {**found, "seconds": 30.0})
+    rows = {row.name: row for row in bench.picture()}
+    assert list(rows) == ["picture-512", "picture-512-first", "picture-512-memory", "picture-512-choose"]
+    assert rows["picture-512"].holds is False
+    assert rows["picture-512-first"].holds

@@ -5,7 +5,8 @@ import torch
 
 from conftest import fresh, seeded
 from sensewise.networks import PaperConv, UNet
-from sensewise.networks.encodings import ENCODINGS, Ordinal, push_pull, scalars
+from sensewise.networks.encodings import ENCODINGS, Ordinal, scalars
+from sensewise.networks.push_pull import push_pull
 
 
 @pytest.mark.parametrize("name", ENCODINGS)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from conftest import fresh, random_kspace
+from conftest import fresh, random_kspace, seeded
 from sensewise import hub
 from sensewise.data.scenes import Scenes
 from sensewise.errors import DataError
@@ -57,6 +57,13 @@ CONFIGS = {
         f"row-plan-{s:g}": {"kind": "row-plan", "model": {"rows": ROWS, "acs": ACS, "k": round(s * ROWS)}}
         for s in BUDGETS
     },
+    **{
+        f"nearest-mask-{s:g}": {
+            "kind": "nearest-mask",
+            "model": {"rows": ROWS, "k": round(s * ROWS), "masks": 2, "slices": 3, "size": 2, "nearest": 1},
+        }
+        for s in BUDGETS
+    },
 }
 
 
@@ -69,6 +76,9 @@ def toy(tmp_path_factory):
         model = fresh(hub.build, config)
         if config["kind"] == "row-plan":
             model.static = _mask(config["model"]["k"], 1)
+        if config["kind"] == "nearest-mask":
+            model.masks = torch.stack([_mask(config["model"]["k"], seed) for seed in range(2)])
+            model.features, model.worth[0, 1] = torch.randn(3, 4, generator=seeded()), -1.0
         hub.save(folder / "runs" / "toy" / "mri" / name, config, model)
     for seed, name in enumerate(mri_models.MAKERS):
         for budget in BUDGETS:
@@ -111,12 +121,12 @@ def test_every_mask_is_scored_on_budget_by_every_reconstructor(masks):
     assert {row.method for row in rows} == {
         *("acs-random", "acs-equispaced", "acs-variable-density", "energy-oracle", "static-search", "relaxed-profile"),
         *("loupe", "learned-adaptive", "learned-static", "sequential-entropy", "sequential-energy", "sequential-value"),
-        "relaxed-profile-fast",
+        *("relaxed-profile-fast", "nearest-mask"),
     }
     rows = [row for row in rows if row.split is None]
     assert all(row.density == row.budget and row.images == 5 for row in rows)
     assert {row.method for row in rows if row.seeds == 2} == {
-        *("acs-random", "acs-equispaced", "acs-variable-density", "learned-adaptive"),
+        *("acs-random", "acs-equispaced", "acs-variable-density", "learned-adaptive", "nearest-mask"),
     }
 
 
@@ -143,7 +153,7 @@ def test_one_entropy_step_makes_one_mask_for_all_slices(masks, sequential):
 
 def test_another_slices_scout_is_a_control_without_the_papers_value(masks):
     control = [row for row in masks.rows if row.scout == "another slice's"]
-    assert {row.method for row in control} == {"learned-adaptive"}
+    assert {row.method for row in control} == {"learned-adaptive", "nearest-mask"}
     assert all(row.paper is None and row.seeds == 2 for row in control)
     own = [row for row in masks.rows if row.method == "learned-adaptive" and row.scout is None]
     assert {row.paper for row in own if row.metric == "nmse" and row.budget == 0.25} == {0.03337, None, 0.02840}
@@ -174,9 +184,23 @@ def test_sequential_results_hold_every_variant_and_the_oracle(sequential):
     assert {("sequential-value", 16, form, "all") for form in ("gain", "gradient", "rollout", "plan")} <= found
     assert {("sequential-value", 1, form, "all") for form in ("plan", "plan-other", "plan-blind")} <= found
     assert ("oracle-one-step", 16, None, "oracle") in found
+    imagined = {(row.method, row.budget) for row in rows if row.slices == "samples"}
+    names = ("acs-variable-density", "static-search", "nearest-mask", "sequential-samples", "oracle-one-step")
+    assert imagined == {(name, 0.25) for name in names}
     assert all(row.density == row.budget for row in rows)
     assert {row.images for row in rows if row.slices == "oracle"} == {2}
     assert set(sequential.weights) == set(CONFIGS) - {"row-policy-adaptive", "row-policy-static"}
+
+
+def test_compressed_sensing_judges_every_mask_in_tables_and_figures(masks, sequential):
+    drawn = mri_masks.section(masks)
+    assert {"mri-judge.png", "mri-cs.png", "mri-zf.png"} < {picture.name for picture in drawn.figures}
+    for section in (drawn, mri_sequential.section(sequential)):
+        judge, sensing = section.tables[:2]
+        assert "U-Net B" in judge.caption
+        assert "compressed sensing" in sensing.caption
+        assert [name for name, _ in sensing.lines] == [name for name, _ in judge.lines]
+        assert sensing.head == judge.head
 
 
 def test_arrays_of_the_figures(masks, sequential):
@@ -199,7 +223,7 @@ def test_what_is_missing_is_left_out_with_a_note(toy, tmp_path, monkeypatch):
     assert {row.method for row in results.rows} == {
         *("acs-random", "acs-equispaced", "acs-variable-density", "energy-oracle"),
     }
-    assert len(results.notes) == 9
+    assert len(results.notes) == 10
     assert "the coarse entropy of the masks was left out" in results.notes[0]
     assert "static-search was left out" in results.notes[1]
     assert f"sensewise train static-search --budget 0.25 --preset {toy}" in results.notes[1]

@@ -323,6 +323,7 @@ def test_methods_of_table_closed(quick):
 def test_mnist_sequential(quick, digits, monkeypatch):
     cheap, everything = mnist_sequential.methods(quick)[:2], digits.first(3)
     monkeypatch.setattr(models, "prior", lambda preset, dataset, stage="on-policy": quick)
+    monkeypatch.setattr(models, "small_priors", lambda preset, dataset, notes: {"guide": quick, "tiny": quick})
     monkeypatch.setattr(mnist_sequential, "methods", lambda prior, extra_steps=(): cheap)
     monkeypatch.setattr(scenes, "bundled_mnist", lambda count: digits.first(2))
 
@@ -331,12 +332,14 @@ def test_mnist_sequential(quick, digits, monkeypatch):
 
     monkeypatch.setattr(scenes, "load_mnist", missing)
     results = mnist_sequential.run(SETUP)
-    assert {row.prior for row in results.rows} == set(STAGES)
-    assert len(results.rows) == 2 * 2 * 4 * 4 + 2 * 3 * 4
+    small = {"guide", "tiny"}
+    assert {row.prior for row in results.rows} == {*STAGES, "tiny"}
+    assert {row.prior for row in pick(results.rows, method="amortised")} == {"on-policy"}
+    assert len(results.rows) == 2 * 2 * 4 * 4 + 2 * 3 * 4 + (1 + 2) * 4 * 4
     few = pick(results.rows, split="first-256")
     assert {row.method for row in few} == {"posterior-sampling", "label-greedy"}
     assert {row.paper for row in few} == {None}
-    assert results.weights == dict.fromkeys(STAGES, fingerprint(quick))
+    assert results.weights == dict.fromkeys([*STAGES, *small], fingerprint(quick))
     assert "10,000 test images were left out" in results.notes[0]
     monkeypatch.setattr(scenes, "load_mnist", lambda split: everything)
     results = mnist_sequential.run(SETUP)

@@ -6,7 +6,7 @@ import torch
 from conftest import make_context, seeded
 from sensewise import masks
 from sensewise.errors import BudgetError, ConfigError
-from sensewise.policies.choose import SPREAD_VARIANCE, Spread, TopK
+from sensewise.policies.choose import SPREAD_READINGS, SPREAD_VARIANCE, Spread, TopK
 
 SCORES = torch.rand(4, 64, generator=seeded())
 
@@ -53,12 +53,52 @@ def test_spacing_goes_by_each_scene_s_own_number():
         assert torch.equal(chosen[b], SPREAD_VARIANCE(SCORES[b : b + 1], n, make_context())[0])
 
 
-@pytest.mark.parametrize("options", [{"damping": 1.0}, {"damping": -0.1}, {"sigma": 0.0}, {"spacing": -1.0}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"damping": 1.0},
+        {"damping": -0.1},
+        {"sigma": 0.0},
+        {"spacing": -1.0},
+        {"travel": -1.0},
+        {"travel": float("inf")},
+    ],
+)
 def test_spreading_needs_sensible_numbers(options):
-    with pytest.raises(ConfigError, match="damping"):
+    with pytest.raises(
+        ConfigError, match=r"^0 <= damping < 1, sigma > 0, .* travel >= 0 are needed, got [-0-9., andif]+$"
+    ):
         Spread(**options)
 
 
 def test_a_score_that_is_not_a_number_is_refused():
-    with pytest.raises(BudgetError, match="not a number"):
+    with pytest.raises(BudgetError, match=r"^a score is not a number: the policy or its prior is broken$"):
         Spread()(torch.full((1, 4), torch.nan), 2, make_context(grid=(2, 2)))
+
+
+def test_of_a_pixel_that_can_be_read_again_the_next_reading_is_chosen():
+    """A step never reads one pixel twice; what has been read or is not offered yet scores -inf."""
+    pixels, reading = torch.rand(2, 64, generator=seeded()), torch.randint(3, (2, 1, 64), generator=seeded())
+    scores = torch.full((2, 3, 64), -torch.inf).scatter_(1, reading, pixels.unsqueeze(1))
+    chosen = SPREAD_READINGS(scores.flatten(1), 9, make_context(grid=(3, 8, 8))).view(2, 3, 64)
+    assert torch.equal(chosen.any(1), SPREAD_READINGS(pixels, 9, make_context()))
+    assert torch.equal(chosen.any(1, keepdim=True), chosen.gather(1, reading))
+
+
+def test_readings_of_large_pictures_keep_far_apart():
+    """The first picks of an empty picture lie in a grid some 0.8 of their mean distance wide."""
+    chosen = SPREAD_READINGS(torch.ones(1, 96 * 96), 36, make_context(grid=(96, 96)))
+    place = chosen.view(96, 96).nonzero().float()
+    nearest = torch.cdist(place, place).fill_diagonal_(torch.inf).amin(1)
+    assert nearest.min() > 8
+
+
+@pytest.mark.parametrize(
+    ("measured", "n", "width"), [(0, 1, 6.4), (0, 4, 3.2), (15, 1, 1.6), (12, 4, 1.6), (3, 1, 3.0)]
+)
+def test_the_width_follows_the_distance_between_measured_pixels(measured, n, width):
+    """0.8 times the mean distance after the step, in an image of 64 pixels; at most sigma."""
+    scores = torch.zeros(2, 64)
+    scores[:, :measured] = -torch.inf
+    found = Spread(0.5, 3.0 if width == 3.0 else 16.0, 0.8).width(scores, n)
+    torch.testing.assert_close(found, torch.full((2,), width))

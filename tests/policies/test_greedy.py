@@ -53,9 +53,37 @@ def test_a_score_is_a_function(score):
         Greedy(make_absorbing(), score)
 
 
-def test_a_reach_is_not_negative():
-    with pytest.raises(ConfigError, match="reach"):
-        Greedy(make_absorbing(), reach=-1.0)
+@pytest.mark.parametrize("option", ["reach", "room"])
+def test_reach_and_room_are_not_negative(option):
+    with pytest.raises(ConfigError, match=option):
+        Greedy(make_absorbing(), **{option: -1.0})
+
+
+@pytest.mark.parametrize("room", [0.5, 1.0, 2.0])
+def test_with_room_scores_grow_with_the_distance_to_what_was_measured(room):
+    prior, context = make_absorbing(), make_context(label=torch.tensor([1]))
+    mask = masks.random(1, 64, 5, seeded())
+    observation = PixelSensor(random_tokens((1, 1, 8, 8)))(mask)
+    alone = Greedy(prior, predictions.variance).scores(observation, mask, context)
+    found = Greedy(prior, predictions.variance, room=room).scores(observation, mask, context)
+    torch.testing.assert_close(found, alone * masks.room(mask, (8, 8)) ** room)
+    both = Greedy(prior, predictions.variance, reach=0.6, room=room).scores(observation, mask, context)
+    torch.testing.assert_close(both, masks.around(found, (8, 8), 0.6))
+
+
+def test_repeated_readings_lie_in_one_place():
+    """Each layer of a grid `(R, H, W)` has the neighbours and the room of its pixels, not of the other layers."""
+    policy = Greedy(make_absorbing(), reach=0.6, room=1.0)
+    alone = torch.rand(2, 3 * 20, generator=seeded())
+    mask = torch.zeros(2, 60, dtype=torch.bool)
+    mask[:, 27] = True  # pixel 7, read for the second time
+    found = policy.in_place(alone, mask, (3, 4, 5)).view(2, 3, 20)
+    pixel = torch.zeros(2, 20, dtype=torch.bool)
+    pixel[:, 7] = True
+    distance = masks.room(pixel, (4, 5)).clamp(min=1)
+    for layer in range(3):
+        expected = masks.around(alone.view(2, 3, 20)[:, layer] * distance, (4, 5), 0.6)
+        torch.testing.assert_close(found[:, layer], expected)
 
 
 def test_pictures_of_any_size():

@@ -147,7 +147,11 @@ def test_nothing_is_left_out():
     assert {type(make(CPU)) for make in makers} >= concrete(Policy)
     assert {type(choice) for choice in zoo.CHOICES.values()} >= concrete(Choice)
     assert {type(start) for start in (*zoo.PIXEL_STARTS.values(), *zoo.ROW_STARTS.values())} >= concrete(Start)
-    drawn = [*zoo.PIXEL_RECONSTRUCTORS.values(), *zoo.ROW_RECONSTRUCTORS.values()]
+    drawn = [
+        *zoo.PIXEL_RECONSTRUCTORS.values(),
+        *zoo.READING_RECONSTRUCTORS.values(),
+        *zoo.ROW_RECONSTRUCTORS.values(),
+    ]
     assert {type(make(CPU)) for make in drawn} >= concrete(Reconstructor)
 
 

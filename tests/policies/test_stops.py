@@ -10,7 +10,7 @@ from sensewise.loop import acquire
 from sensewise.policies.choose import Spread, TopK
 from sensewise.policies.greedy import Greedy
 from sensewise.policies.simple import Random
-from sensewise.policies.stops import ExpectedErrors, ExpectedPSNR, Gain
+from sensewise.policies.stops import ExpectedErrors, ExpectedPSNR, Gain, Watched
 from sensewise.sensors.pixels import PixelSensor
 
 
@@ -52,6 +52,23 @@ def test_what_is_expected_is_below_the_bound(scenes):
     assert (expected(prior, taken, predictions.expected_errors) < 0.5).all()
     taken = acquire(Greedy(prior), PixelSensor(x), 12, steps=12, stop=ExpectedPSNR(20.0))
     assert (expected(prior, taken, predictions.variance) / x[0].numel() < 0.01).all()
+
+
+@pytest.mark.parametrize(
+    ("stop", "function"), [(STOPS["errors"], predictions.expected_errors), (STOPS["psnr"], predictions.variance)]
+)
+def test_random_readings_stop_when_a_prior_that_watches_says_so(scenes, stop, function):
+    prior, x = scenes
+    x = x[:1]
+    taken = acquire(Watched(Random(), prior), PixelSensor(x), 15, steps=15, stop=stop, generator=seeded())
+    bound = 0.5 if stop is STOPS["errors"] else 0.01 * x[0].numel()
+    assert taken.stopped.all()
+    assert (expected(prior, taken, function) < bound).all()
+    alone = acquire(Random(), PixelSensor(x), 15, steps=15, generator=seeded())
+    last = int(taken.step.max())
+    assert torch.equal(alone.mask_after(last), taken.mask)
+    before = PixelSensor(x)(alone.mask_after(last - 1))
+    assert not bool(prior.in_chunks(function, before, None).sum() < bound)
 
 
 def test_scenes_end_at_different_times(scenes):

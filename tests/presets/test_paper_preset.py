@@ -19,12 +19,14 @@ from sensewise.kspace import to_kspace
 from sensewise.networks.recon import PaperUNet
 from sensewise.networks.rows import RowConv
 from sensewise.paper.gradient_estimators import GradientSettings
+from sensewise.policies.simple import best_rows
 from sensewise.presets.mri import load_settings
 from sensewise.priors.absorbing import AbsorbingPrior
 from sensewise.sensors.rows import BINS, RowProfile
 from sensewise.train.designer import DesignerRecipe, DesignerSettings
 from sensewise.train.loupe import LoupeRowsRecipe, LoupeRowsSettings, LoupeSettings, loupe_recipes
 from sensewise.train.mask_state import MaskStateSettings, mask_state_recipes
+from sensewise.train.nearest import NearestRecipe, NearestSettings
 from sensewise.train.plan import PlanRecipe, PlanSettings
 from sensewise.train.prior import PriorRecipe, PriorSettings
 from sensewise.train.processes import launch
@@ -100,6 +102,11 @@ def recipe(section, **small):
     if name == "row-plan":
         settings = replace(presets.load(PRESET, section, PlanSettings), batch_size=2, tries=2)
         return PlanRecipe(settings, scenes, scenes, ACS, network, BUDGET)
+    if name == "nearest-mask":
+        settings = presets.load(PRESET, section, NearestSettings)
+        settings = replace(settings, clusters=2, search=replace(settings.search, screen=2))
+        start = best_rows(torch.zeros(300), round(BUDGET * 300), ACS)
+        return NearestRecipe(settings, scenes, scenes, ACS, network, BUDGET, start)
     settings = replace(presets.load(PRESET, section, SearchSettings), draws=2, screen=2)
     return SearchRecipe(settings, scenes, ACS, network, BUDGET)
 

@@ -50,16 +50,16 @@ def served() -> Iterator[tuple[str, int]]:
     """The page as a user starts it: its address and process."""
     environment = dict(os.environ, PYTHONUNBUFFERED="1")
     command = [sys.executable, "-m", "sensewise", "serve", "--no-open"]
-    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
-    try:
-        assert server.stdout is not None
-        found = re.search(r"http://[\d.:]+", server.stdout.readline())
-        assert found is not None
-        wait_until_ready(found.group())
-        yield found.group(), server.pid
-    finally:
-        server.terminate()
-        server.wait(30)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as server:
+        try:
+            assert server.stdout is not None
+            found = re.search(r"http://[\d.:]+", server.stdout.readline())
+            assert found is not None
+            wait_until_ready(found.group())
+            yield found.group(), server.pid
+        finally:
+            server.terminate()
+            server.wait(30)
 
 
 def wait_until_ready(address: str) -> None:
@@ -78,8 +78,10 @@ def memory(pid: int) -> int:
 
 
 def order(rng: random.Random) -> dict[str, object]:
-    prior = rng.choice(("mnist", "mnist", "cifar10"))
+    prior = rng.choice(("mnist", "mnist", "cifar10", "any-grey"))
     steps = rng.choice((2, 4, 8, 16))
+    if prior == "any-grey":
+        return {"prior": prior, "image": 5, "budget": 0.05, "steps": 4, "policy": "random", "seed": rng.randrange(100)}
     return {"prior": prior, "image": rng.randrange(100), "budget": 0.1, "steps": steps, "policy": rng.choice(POLICIES)}
 
 
@@ -90,7 +92,8 @@ async def client(address: str, seed: int, until: float, report: Report) -> None:
         while time.monotonic() < until:
             try:
                 patience = 0.5 if rng.random() < 0.05 else 120
-                answer = await session.post("/api/acquire", json=order(rng), timeout=patience)
+                path = rng.choice(("/api/acquire", "/api/stream"))
+                answer = await session.post(path, json=order(rng), timeout=patience)
             except httpx.ReadTimeout:
                 continue
             report.statuses[answer.status_code] += 1
@@ -110,7 +113,7 @@ async def look_at_page(address: str, until: float, report: Report) -> None:
 
 async def soak(address: str, pid: int, clients: int, seconds: float) -> Report:
     report = Report()
-    for n in range(40):  # every prior is loaded, and the kept recordings are as many as they may be
+    for n in range(80):  # every prior is loaded, and the kept recordings are as many as they may be
         httpx.post(f"{address}/api/acquire", json=order(random.Random(-1 - n)), timeout=60)
     report.before = memory(pid)
     until = time.monotonic() + seconds

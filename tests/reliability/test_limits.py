@@ -1,5 +1,6 @@
 """No file takes more than 1 GB or 2 seconds to be refused, however it was made; see `bounded`."""
 
+import gzip
 import json
 import os
 import shutil
@@ -8,14 +9,20 @@ import zipfile
 import zlib
 from functools import partial
 
+import h5py
 import pytest
 from PIL import Image
 
 from reliability.bounded import outcome, refused
 from sensewise import hub
 from sensewise.data import import_images, load, load_imported
+from sensewise.data.any_picture import read_any
 from sensewise.data.arrays import load_arrays
+from sensewise.data.ismrmrd import read_measured
+from sensewise.data.kspace_files import read_slice
+from sensewise.data.lines import read_lines
 from sensewise.data.pictures import read_picture
+from sensewise.data.prepare import read_magnitudes
 from sensewise.files import read_json, read_tensors
 
 TERABYTE = 10**12
@@ -50,6 +57,10 @@ def cifar10(path):
     return load("cifar10", "test", path.parent)
 
 
+def slices(path):
+    return read_slice(path, (8, 8))
+
+
 def imported(path):
     return load_imported(path.parent, "train")
 
@@ -81,6 +92,20 @@ BY_NAME = {
     "mask.txt": mask,
     "config.json": model,
     "any.json": read_json,
+    "grey.tif": read_any,
+    "grey.npy": read_any,
+    "grey.dcm": read_any,
+    "grey.gwy": read_any,
+    "grey.spm": read_any,
+    "magnitudes.nii": read_magnitudes,
+    "magnitudes.nii.gz": read_magnitudes,
+    "magnitudes.dcm": read_magnitudes,
+    "kspace.h5": slices,
+    "kspace.mrd": slices,
+    "kspace.dat": slices,
+    "kspace.npy": slices,
+    "measured.mrd": read_measured,
+    "lines.txt": read_lines,
     "weights.safetensors": read_tensors,
 }
 
@@ -94,6 +119,56 @@ def test_a_terabyte_is_refused(name, tmp_path):
 def test_a_pipe_is_not_waited_for(name, tmp_path):
     os.mkfifo(tmp_path / name)
     refused(BY_NAME[name], tmp_path / name)
+
+
+def test_a_scan_whose_header_has_no_end(tmp_path):
+    """Its reader looks for the end for ever."""
+    pytest.importorskip("AFMReader")
+    assert "its header has no end" in refused(read_any, hole(tmp_path / "scan.spm", 10**7))
+    (tmp_path / "scan.spm").write_bytes(rb"\*File list" + b"\n")
+    assert "its header has no end" in refused(read_any, tmp_path / "scan.spm")
+    (tmp_path / "scan.spm").write_bytes(b"Bytes/pixel: 99999999999\n*File list end\n")
+    assert "neither 2, 4 nor 8 bytes" in refused(read_any, tmp_path / "scan.spm")
+
+
+def write_dicom(path, side, content, syntax):
+    from pydicom.dataset import FileDataset, FileMetaDataset
+
+    meta = FileMetaDataset()
+    meta.MediaStorageSOPClassUID, meta.MediaStorageSOPInstanceUID, meta.TransferSyntaxUID = "1.2", "1.3", syntax
+    found = FileDataset(str(path), {}, file_meta=meta, preamble=bytes(128))
+    found.Rows = found.Columns = side
+    found.SamplesPerPixel, found.PhotometricInterpretation, found.PixelRepresentation = 1, "MONOCHROME2", 0
+    found.BitsAllocated, found.BitsStored, found.HighBit = 16, 16, 15
+    found.PixelData = content
+    found.save_as(path)
+    return path
+
+
+@pytest.mark.parametrize("read", [read_any, read_magnitudes])
+def test_scans_that_unpack_to_far_more_than_they_are(read, tmp_path):
+    pytest.importorskip("pydicom")
+    large = write_dicom(tmp_path / "large.dcm", 65_535, bytes(2), "1.2.840.10008.1.2.1")
+    assert "would unpack to 4,294,836,225 bytes" in refused(read, large)
+    packed = write_dicom(tmp_path / "packed.dcm", 4000, bytes(300_000_000), "1.2.840.10008.1.2.1.99")
+    assert packed.stat().st_size < 10**6
+    assert "deflated" in refused(read, packed)
+
+
+@pytest.mark.parametrize("name", ["t10k-images-idx3-ubyte.gz", "cifar-10-binary.tar.gz", "magnitudes.nii.gz"])
+def test_gzip_files_that_unpack_to_three_gigabytes(name, tmp_path):
+    """From three megabytes: parts one after another are one file to gzip."""
+    header = struct.pack(">IIII", 2051, 10**6, 60, 50) if "idx" in name else b""
+    (tmp_path / name).write_bytes(gzip.compress(header) + 60 * gzip.compress(bytes(50_000_000)))
+    refused(BY_NAME[name], tmp_path / name)
+
+
+def test_one_chunk_over_all_slices(tmp_path):
+    """To read one of 16 slices, HDF5 would unpack all 2.1 GB."""
+    with h5py.File(tmp_path / "kspace.h5", "w") as file:
+        shape = (16, 4096, 4096)
+        file.create_dataset("kspace", shape, "c8", chunks=shape, compression="gzip")
+    assert "chunk" in refused(slices, tmp_path / "kspace.h5")
 
 
 def test_weights_of_a_terabyte(tmp_path):

@@ -33,13 +33,13 @@ class SlowRecorder(Recorder):
         super().__init__(assets)
         self.go, self.begun, self.stopped = threading.Event(), [], []
 
-    def _record(self, request, stop):
+    def _record(self, request, stop, show):
         self.begun.append(request)
         while not self.go.wait(0.01):
             if stop.is_set():
                 self.stopped.append(request)
                 raise Stopped
-        return super()._record(request, stop)
+        return super()._record(request, stop, show)
 
 
 @pytest.fixture(scope="module")
@@ -148,6 +148,98 @@ def test_an_order_is_dropped_when_its_client_leaves(recorder):
         recorder.go.set()
         assert post(address, image=3).status_code == 200
     assert [request.image for request in recorder.begun] == [1, 3]
+
+
+class SteppingRecorder(Recorder):
+    """Makes one event at a time, each when it is allowed to."""
+
+    def __init__(self, assets):
+        super().__init__(assets)
+        self.allowed, self.shown, self.ended, self.begun = threading.Semaphore(0), 0, [], []
+
+    def _record(self, request, stop, show):
+        self.begun.append(request)
+
+        def when_allowed(event):
+            while not self.allowed.acquire(timeout=0.01):
+                if stop.is_set():
+                    raise Stopped
+            show(event)
+            self.shown += 1
+
+        try:
+            return super()._record(request, stop, when_allowed)
+        except Stopped:
+            self.ended.append(request)
+            raise
+
+
+def send_stream(address):
+    body = json.dumps(ORDER).encode()
+    connection = connect(address)
+    head = request_head(len(body)).replace(b"/api/acquire", b"/api/stream")
+    connection.sendall(head + body)
+    return connection
+
+
+def read_events(connection, count, found=b""):
+    """What came until there are so many events."""
+    while found.count(b"event: ") < count:
+        piece = connection.recv(2**16)
+        assert piece, "the connection was closed"
+        found += piece
+    return found
+
+
+def test_steps_are_streamed_as_they_are_made(assets):
+    recorder = SteppingRecorder(assets)
+    with serving(recorder) as address, send_stream(address) as first:
+        for count in range(1, 4):
+            recorder.allowed.release()
+            read_events(first, 1)
+            wait_for(lambda count=count: recorder.shown == count)
+        with send_stream(address) as second:  # sees what was made before it came
+            assert read_events(second, 3).count(b"event: shot") == 2
+            assert len(recorder.begun) == 1
+            recorder.allowed.release(20)
+            for connection in (first, second):
+                connection.settimeout(20)
+                assert b"event: ending" in until(connection, b"event: ending")
+    assert len(recorder.begun) == 1
+
+
+def until(connection, words):
+    found = b""
+    while words not in found:
+        piece = connection.recv(2**16)
+        assert piece, "the connection was closed"
+        found += piece
+    return found
+
+
+def test_a_stream_that_nobody_reads_any_more_ends(assets):
+    recorder = SteppingRecorder(assets)
+    orders = Orders(recorder)
+    with running(create_app(recorder, orders=orders)) as address:
+        connection = send_stream(address)
+        recorder.allowed.release(2)
+        read_events(connection, 2)
+        connection.close()
+        wait_for(lambda: recorder.ended)
+        assert not orders.under_way
+        recorder.allowed.release(100)
+        assert post(address).status_code == 200
+
+
+def test_a_full_queue_refuses_a_stream_before_it_begins(recorder):
+    with serving(recorder, at_once=1, waiting=0) as address:
+        with send_order(address, image=7):
+            wait_for(lambda: recorder.begun)
+            with send_stream(address) as connection:
+                answer = connection.recv(2**12)
+            assert answer.startswith(b"HTTP/1.1 503")
+            assert b"retry-after" in answer.lower()
+        recorder.go.set()
 
 
 def test_an_order_goes_on_for_those_who_stay(recorder):

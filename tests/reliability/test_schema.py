@@ -15,7 +15,7 @@ from sensewise.apps.web.app import DOWNLOADS, create_app
 from sensewise.apps.web.recorder import Recorder
 
 OPERATIONS = [("/api/catalog", "GET"), ("/api/images", "GET"), ("/api/acquire", "POST"), ("/api/pixel", "POST")]
-OPERATIONS += [(f"/api/{name}", "POST") for name in DOWNLOADS]
+OPERATIONS += [(f"/api/{name}", "POST") for name in ("stream", *DOWNLOADS)]
 RIGHT, WRONG = GenerationMode.POSITIVE, GenerationMode.NEGATIVE
 TRIALS = [(path, method, mode) for path, method in OPERATIONS for mode in (RIGHT, WRONG)]
 TRIALS.remove(("/api/catalog", "GET", WRONG))  # it takes nothing that could be wrong
@@ -27,8 +27,8 @@ def schema():
     with tempfile.TemporaryDirectory() as folder:
         recorder = Recorder(write_assets(Path(folder)))
         recorder.warm_up()
-        for bundled in recorder.priors.values():
-            assert bundled.prior  # loaded before the folder goes
+        for exhibit in recorder.exhibits.values():
+            exhibit.warm_up()  # loaded before the folder goes
     app = create_app(recorder, hosts=("testserver", "localhost"))
 
     @app.get("/openapi.json", include_in_schema=False)

@@ -6,9 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from sensewise.beyond import EXPERIMENTS
 from sensewise.errors import DataError
 from sensewise.evaluate.results import Results, read_arrays, read_results
-from sensewise.paper import EXPERIMENTS, differences
+from sensewise.paper import differences
 from sensewise.paper.together import JOINT
 from sensewise.report.page import (
     prose_of,

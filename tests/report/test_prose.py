@@ -33,6 +33,8 @@ def study(row):
         ("study errors one-shot/1 deviations random/1", "30 / 18"),
         ("study errors random/1 field=paper minus field=mean", "6.70 / 6.00"),
         ("study errors random,one-shot as range", "0.500 to 40.0"),
+        ("study errors random/1 as mean", "29.0"),
+        ("study errors one-shot/1 below random/1 as mean .2f", "86.11"),
         ("study psnr random/1 prior=on-policy", "20.12"),
         ("study psnr random/1 prior=on-policy minus prior=random-masks", "0.00"),
         ("""study errors learned scout="another slice's" """, "3.00"),

@@ -11,6 +11,7 @@ from sensewise import data, hub
 from sensewise.apps.cli import app
 from sensewise.data.scenes import Dataset
 from sensewise.errors import CheckpointError, ConfigError, DataError
+from sensewise.evaluate.results import read_results
 from sensewise.files import fingerprint
 from sensewise.train.prior import PriorObjective
 from sensewise.train.reconstructor import ReconstructorRecipe
@@ -64,6 +65,15 @@ epochs = 2
 batch_size = 4
 tries = 2
 swaps = 2
+[mri.nearest-mask]
+clusters = 2
+rounds = 1
+size = 2
+[mri.nearest-mask.search]
+drops = 1
+adds = 2
+screen = 2
+exact = 1
 """
 FIT = "steps = 2\nvalidate_every = 2\naverage = 0.5\nclip = 1.0"
 RECONSTRUCTOR = """
@@ -115,7 +125,7 @@ def folder(tmp_path_factory):
         ):
             assert "complete" in sensewise("train", *arguments, "--preset", "toy.toml")
         for budget in (0.25, 0.5):
-            for kind in ("static-search", "row-profile", "loupe-rows", "row-plan"):
+            for kind in ("static-search", "row-profile", "loupe-rows", "row-plan", "nearest-mask"):
                 assert "complete" in sensewise("train", kind, "--budget", budget, "--preset", "toy.toml")
         assert "complete" in sensewise("train", "row-value", "rollout", "--preset", "toy.toml")
         yield place
@@ -126,7 +136,7 @@ NAMES = {
     *("row-value-gain", "row-value-gradient", "row-value-rollout"),
     *(
         f"{kind}-{budget}"
-        for kind in ("static-search", "relaxed-profile", "loupe", "row-plan")
+        for kind in ("static-search", "relaxed-profile", "loupe", "row-plan", "nearest-mask")
         for budget in (0.25, 0.5)
     ),
 }
@@ -146,6 +156,25 @@ def test_runs_are_filed_under_the_preset(folder):
             assert (runs / name / "mask.png").stat().st_size > 1000
 
 
+def test_the_same_commands_with_eight_coils(folder):
+    """One more number in the preset: data, U-Nets, a search, a plan, nearest masks, and all masks in a results file."""
+    text = (folder / "toy.toml").read_text()
+    (folder / "coils.toml").write_text(text.replace('dataset = "toy"', 'dataset = "toy-coils"\ncoils = 8', 1))
+    sensewise("data", "prepare", "toy-coils", "--images", folder / "png", "--coils", 8)
+    for which in ("a", "b"):
+        assert "complete" in sensewise("train", "reconstructor", which, "--preset", "coils.toml")
+    for kind in ("static-search", "row-plan", "nearest-mask"):
+        for budget in (0.25, 0.5):
+            assert "complete" in sensewise("train", kind, "--budget", budget, "--preset", "coils.toml")
+    sensewise("run", "mri-masks", "--preset", "coils.toml", "--results", folder / "coils", "--seeds", 1)
+    rows = read_results(folder / "coils" / "mri-masks.json").rows
+    assert {row.dataset for row in rows} == {"toy-coils"}
+    judged = {row.reconstructor: row.mean for row in rows if (row.method, row.metric) == ("static-search", "nmse")}
+    assert set(judged) == {"zero-filled", "cs-wavelet", "unet-a", "unet-b"}
+    assert all(0 < value < 1 for value in judged.values())
+    assert {"static-search", "nearest-mask", "sequential-value"} < {row.method for row in rows}
+
+
 def test_shipped_copies_load_like_runs(folder, monkeypatch):
     for name in NAMES:
         hub.ship(hub.find(f"mri/{name}", "toy.toml"), folder / "assets" / "mri" / name)
@@ -160,7 +189,7 @@ def test_shipped_copies_load_like_runs(folder, monkeypatch):
 
 def test_what_is_missing_is_named(folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for command in (("train", "static-search"), ("search-mask",), ("train", "row-plan")):
+    for command in (("train", "static-search"), ("search-mask",), ("train", "row-plan"), ("train", "nearest-mask")):
         with pytest.raises(CheckpointError, match="train it first"):
             sensewise(*command, "--budget", 0.25, "--preset", folder / "toy.toml")
 

@@ -8,10 +8,10 @@ from sensewise import predictions
 from sensewise.data.scenes import Scenes
 from sensewise.errors import ConfigError
 from sensewise.information import per_pixel
-from sensewise.policies.choose import SPREAD_VARIANCE, TopK
+from sensewise.policies.choose import SPREAD_VARIANCE, Spread, TopK
 from sensewise.policies.greedy import Greedy
 from sensewise.tokens import BLACK, MASK, UNKNOWN, observe
-from sensewise.train.curriculum import SPREAD_REACH, Curriculum, Rollouts, random_masks
+from sensewise.train.curriculum import SPREADS, Curriculum, Rollouts, random_masks
 from sensewise.train.prior import PriorObjective
 
 GREEDY = Curriculum(on_policy=1.0, min_steps=2, max_steps=6, max_budget=0.5, probe=0.5)
@@ -73,7 +73,7 @@ def test_spread_trajectories_pick_as_the_policy_does():
     x = random_tokens((40, 1, 8, 8))
     y, context = observe(x, rollouts.mask), make_context(label=torch.full((40,), UNKNOWN))
     before, plain = rollouts.mask.clone(), Greedy(prior, predictions.variance)
-    around = Greedy(prior, predictions.variance, reach=SPREAD_REACH)
+    around = Greedy(prior, predictions.variance, reach=SPREADS["variance"][1])
     expected = []
     for policy, choose in ((plain, TopK()), (around, SPREAD_VARIANCE)):
         scores = policy.scores(y, before, context).masked_fill(before, -torch.inf)
@@ -85,9 +85,14 @@ def test_spread_trajectories_pick_as_the_policy_does():
     assert not torch.equal(expected[0], expected[1])
 
 
-def test_spreading_needs_the_variance():
-    with pytest.raises(ConfigError, match="follow the variance"):
-        Curriculum(spread=0.5)
+def test_spread_entropy_picks_as_the_policy_does():
+    curriculum = replace(SPREAD, score="entropy", spread=1.0)
+    rollouts, scores = fresh_rollouts(curriculum=curriculum), torch.rand(40, 64, generator=seeded(5))
+    before, context = rollouts.mask.clone(), make_context()
+    offered = scores.masked_fill(before, -torch.inf)
+    expected = [Spread()(offered[i : i + 1], int(n), context) for i, n in enumerate(rollouts.per_step)]
+    rollouts.advance(scores)
+    assert torch.equal(rollouts.mask & ~before, torch.cat(expected))
 
 
 def test_state_round_trip():

@@ -1,6 +1,7 @@
 """The loop of every run, shown on a small prior: complete, stopped, killed, resumed, refused."""
 
 import json
+import re
 import signal
 from dataclasses import replace
 
@@ -10,7 +11,7 @@ import torch
 from conftest import seeded
 from sensewise import hub
 from sensewise.errors import CheckpointError, ConfigError, OutputError
-from sensewise.files import read_tensors
+from sensewise.files import read_tensors, write_tensors
 from sensewise.train import fit
 from sensewise.train.curriculum import Curriculum
 from sensewise.train.fit import Run, step_generator
@@ -85,7 +86,7 @@ def test_a_run_stopped_after_every_step_ends_in_the_same_weights(train, tmp_path
     while not complete:
         stops += 1
         complete = train("parts", chosen, resume=True, max_minutes=0)
-    assert stops == STEPS - 1
+    assert stops == STEPS  # the last look is left to a sitting of its own: the time was up
     assert same_weights(weights(tmp_path / "whole"), weights(tmp_path / "parts"))
     assert logged_steps(tmp_path / "parts") == [4, 8, 12]
     assert logged_losses(tmp_path / "parts") == logged_losses(tmp_path / "whole")
@@ -192,6 +193,80 @@ def test_resume_refuses_a_damaged_checkpoint(train, tmp_path):
         train("run", resume=True)
 
 
+def moments(tensors):
+    return [name for name in tensors if name.startswith("optimizer.") and not name.endswith(".step")]
+
+
+def reshaped(tensors):
+    return {**tensors, moments(tensors)[0]: torch.zeros(1)}
+
+
+def with_nan(tensors):
+    return {name: torch.full_like(t, torch.nan) if name == moments(tensors)[0] else t for name, t in tensors.items()}
+
+
+def nan_weights(tensors):
+    return {name: torch.full_like(t, torch.nan) if name.startswith("model.") else t for name, t in tensors.items()}
+
+
+def without(name):
+    return lambda tensors: {known: tensor for known, tensor in tensors.items() if not known.startswith(name)}
+
+
+def plain(value):
+    return value
+
+
+@pytest.mark.parametrize(
+    ("change", "about", "words"),
+    [
+        (plain, {}, "damaged or of another run"),
+        (plain, {"step": "abc", "seconds": "1"}, "damaged or of another run"),
+        (plain, {"step": "-5", "seconds": "1"}, "it is of step -5"),
+        (plain, {"step": "1000000000", "seconds": "1"}, "it is of step 1000000000"),
+        (plain, {"step": "1", "seconds": "nan"}, "damaged or of another run"),
+        (plain, {"step": "1", "seconds": "1", "crc32": "1"}, "its checksum is another"),
+        (reshaped, {"step": "1", "seconds": "1"}, "of weight 0 is wrong"),
+        (with_nan, {"step": "1", "seconds": "1"}, "of weight 0 is wrong"),
+        (nan_weights, {"step": "1", "seconds": "1"}, "not finite"),
+        (without("objective."), {"step": "1", "seconds": "1"}, "damaged or of another run"),
+        (without("model."), {"step": "1", "seconds": "1"}, "is missing"),
+    ],
+)
+def test_resume_refuses_a_checkpoint_that_was_tampered_with(train, tmp_path, change, about, words):
+    train("run", max_minutes=0)
+    path = tmp_path / "run" / "checkpoint.safetensors"
+    write_tensors(path, change(read_tensors(path)[0]), about)
+    before = files(tmp_path / "run")
+    with pytest.raises(CheckpointError, match=words):
+        train("run", resume=True)
+    assert files(tmp_path / "run") == before
+
+
+def test_a_flipped_bit_in_a_checkpoint_is_noticed(train, tmp_path):
+    train("run", max_minutes=0)
+    path = tmp_path / "run" / "checkpoint.safetensors"
+    content = bytearray(path.read_bytes())
+    for place in range(-len(content) // 2, 0, len(content) // 20):
+        content[place] ^= 1
+        path.write_bytes(content)
+        with pytest.raises(CheckpointError):
+            train("run", resume=True)
+        content[place] ^= 1
+    path.write_bytes(content)
+    assert train("run", resume=True)
+
+
+def test_a_checkpoint_of_an_earlier_version_has_no_checksum(train, tmp_path):
+    train("whole")
+    train("run", max_minutes=0)
+    path = tmp_path / "run" / "checkpoint.safetensors"
+    tensors, about = read_tensors(path)
+    write_tensors(path, tensors, {"step": about["step"], "seconds": about["seconds"]})
+    assert train("run", resume=True)
+    assert same_weights(weights(tmp_path / "whole"), weights(tmp_path / "run"))
+
+
 def test_a_folder_that_cannot_be_written(train, tmp_path):
     (tmp_path / "file").write_text("here")
     with pytest.raises(OutputError, match="cannot write"):
@@ -242,6 +317,66 @@ def test_a_request_to_stop_finishes_the_step_and_saves(train, tmp_path, monkeypa
     assert saved_step(tmp_path / "stopped") == 7
     assert train("stopped", resume=True)
     assert same_weights(weights(tmp_path / "whole"), weights(tmp_path / "stopped"))
+
+
+class Held:
+    """A validation of ten passes of the network, which may be interfered with before any of them."""
+
+    def __init__(self):
+        self.passes, self.before = 0, {}
+
+    def validate(self, objective, model):
+        x, _ = objective.draw(objective.held_out, slice(0, 2))
+        for _ in range(10):
+            self.before.pop(self.passes, lambda: None)()
+            self.passes += 1
+            nats = model(x).entropy().mean().item()
+        return {"held_out": nats}
+
+
+@pytest.fixture
+def held(train, monkeypatch):
+    found = Held()
+    monkeypatch.setattr(PriorObjective, "validate", lambda self, model: found.validate(self, model))
+    return found
+
+
+@pytest.mark.parametrize("at", [0, 3, 20, 29])  # of the first look, and of the last
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_request_to_stop_ends_a_look_between_two_batches(train, held, tmp_path, number, at):
+    train("whole")
+    held.passes, held.before = 0, {at: lambda: signal.raise_signal(number)}
+    assert not train("stopped")
+    assert held.passes == at + 1  # the pass that was asked for next was not made
+    step = 4 * (1 + at // 10)
+    assert saved_step(tmp_path / "stopped") == step
+    assert not trained(tmp_path / "stopped")["complete"]
+    assert (tmp_path / "stopped" / "log.jsonl").exists() == (at >= 10)
+    assert train("stopped", resume=True)
+    assert same_weights(weights(tmp_path / "whole"), weights(tmp_path / "stopped"))
+    told, whole = log(tmp_path / "stopped"), log(tmp_path / "whole")
+    assert [{**line, "seconds": 0} for line in told] == [{**line, "seconds": 0} for line in whole]
+
+
+def test_a_look_ends_when_the_time_is_up(train, held, tmp_path, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(fit.time, "monotonic", lambda: now[0])
+    held.before = {5: lambda: now.__setitem__(0, 61.0)}
+    assert not train("run", max_minutes=1)
+    assert (held.passes, saved_step(tmp_path / "run")) == (6, 4)
+    assert not (tmp_path / "run" / "log.jsonl").exists()
+    held.before = {10: lambda: now.__setitem__(0, 200.0)}
+    assert not train("run", resume=True, max_minutes=1)  # a sitting has its look or a step, however short
+    assert logged_steps(tmp_path / "run") == [4]
+
+
+def test_a_look_that_is_cut_short_leaves_the_objective_as_it_was(train, held, tmp_path, monkeypatch):
+    marks = torch.zeros(1)
+    monkeypatch.setattr(PriorObjective, "state", lambda self: {"marks": marks})
+    monkeypatch.setattr(PriorObjective, "load_state", lambda self, state: marks.copy_(state["marks"]))
+    held.before = {0: lambda: marks.add_(1), 1: lambda: signal.raise_signal(signal.SIGTERM)}
+    assert not train("run")
+    assert read_tensors(tmp_path / "run" / "checkpoint.safetensors")[0]["objective.marks"] == 0
 
 
 def test_a_second_request_stops_at_once(train, tmp_path, monkeypatch):
@@ -303,3 +438,21 @@ def test_the_licence_of_the_data_is_on_the_card(tiny_digits, tmp_path, console, 
     named = replace(tiny_digits, licence="CC0")
     PriorRecipe(settings(steps=1), named, named).train(tmp_path / "run", Execution(console=console))
     assert hub.card(tmp_path / "run").licence == "CC0"
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_what_a_run_will_take_is_said_first_and_changes_nothing(train, tmp_path, console, monkeypatch, optimizer):
+    chosen = settings(optimizer=optimizer)
+    train("silent", chosen)
+    assert "about" not in console.file.getvalue()
+    monkeypatch.setattr(fit, "WORTH_SAYING", 2)
+    train("said", chosen)
+    shown = console.file.getvalue()
+    assert re.search(r"about 1 min for 12 steps of \S+ s, beside looks at held-out data; at least \d+ MB beside", shown)
+    assert shown.index("about 1 min") < shown.rindex("step 4/12")
+    assert same_weights(weights(tmp_path / "silent"), weights(tmp_path / "said"))
+    assert logged_losses(tmp_path / "silent") == logged_losses(tmp_path / "said")
+    train("parts", chosen, max_minutes=0)
+    train("parts", chosen, resume=True)
+    assert "for 11 steps" in console.file.getvalue()  # as measured: without another trial
+    assert same_weights(weights(tmp_path / "said"), weights(tmp_path / "parts"))

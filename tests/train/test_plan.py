@@ -43,7 +43,7 @@ def fitted(**changes) -> tuple[RowPlan, dict[str, float]]:
     for step in range(fit.steps):
         fit.advance(step)
         if fit.looks_at(step + 1):
-            found = fit.look()
+            found = fit.look(bool)
     return plan, found
 
 
