@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from sensewise.data import import_images, load_imported
+from sensewise.evaluate.experiment import Setup
 from sensewise.evaluate.own_data import evaluate_prior
 from sensewise.hub import load_prior
 from sensewise.report.page import write_evaluation
@@ -55,7 +56,7 @@ def main() -> None:
     PriorRecipe(settings, train, validation).train(folder / "prior")
     prior = load_prior(folder / "prior")
     with Progress() as progress:
-        results = evaluate_prior(prior, test.first(50), [0], budgets=(0.1, 0.2), progress=progress)
+        results = evaluate_prior(prior, test.first(50), Setup(seeds=[0], progress=progress), budgets=(0.1, 0.2))
     results.write(folder / "results.json")
     Console().print(terminal_table(results.rows, "rings and crosses"))
     print(f"see {write_evaluation(folder / 'results.json')}")
