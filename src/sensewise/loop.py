@@ -14,7 +14,7 @@ from torch import Generator, Tensor
 from sensewise import masks
 from sensewise.errors import BudgetError, ConfigError, SessionError
 from sensewise.policies import travel
-from sensewise.policies.base import Choice, Context, Policy, Start, Stop
+from sensewise.policies.base import Choice, Context, Policy, Score, Start, Stop
 from sensewise.policies.choose import TopK
 from sensewise.sensors.base import Sensor, Side
 
@@ -147,7 +147,7 @@ class Acquisition:
     def _choose(self) -> Tensor:
         """The actions of the next step of every scene."""
         measured = self.mask
-        context = Context(self.side, self.budget, self.generator, self.next_step, self.grid)
+        context = self._context(self.side, self.observation)
         scores = self._checked(self.policy.scores(self.observation, measured, context), measured)
         if self.keep_scores:
             self.kept_scores.append(scores)
@@ -159,16 +159,21 @@ class Acquisition:
         if not len(going):
             return None
         measured = self.mask[going]
-        context = Context(self.side[going], self.budget, self.generator, self.next_step, self.grid, stop.expects)
+        context = self._context(self.side[going], self.observation[going], stop.expects)
         outlook = self.policy.look(self.observation[going], measured, context)
         enough = stop(outlook, measured, context)
         self.stopped[going] = enough
         if bool(enough.all()):
             return None
         scores = self._checked(outlook.scores, measured).masked_fill(measured, -torch.inf)[~enough]
-        chosen = torch.zeros_like(self.mask)
-        chosen[going[~enough]] = self.choose(scores, self.sizes[self.next_step - 1], context)
+        chosen, left = torch.zeros_like(self.mask), going[~enough]
+        context = self._context(self.side[left], self.observation[left])
+        chosen[left] = self.choose(scores, self.sizes[self.next_step - 1], context)
         return chosen
+
+    def _context(self, side: Side, observation: Tensor, expects: Score | None = None) -> Context:
+        """What policy and choice may know of some scenes in the next step."""
+        return Context(side, self.budget, self.generator, self.next_step, self.grid, expects, observation)
 
     def _checked(self, scores: Tensor, measured: Tensor) -> Tensor:
         """The scores of a policy; refuses those that do not rank every action."""

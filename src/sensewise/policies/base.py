@@ -31,6 +31,8 @@ class Context:
         step: the number of this step, from 1.
         grid: how the actions lie to each other, such as `(H, W)`.
         expects: what a stop wants to know of the prediction, added up over each scene; None for nothing.
+        observation: what has been measured so far, for a choice, which is told nothing else of it; None where nobody
+            measures.
     """
 
     side: Side
@@ -39,6 +41,7 @@ class Context:
     step: int
     grid: tuple[int, ...]
     expects: Score | None = None
+    observation: Tensor | None = None
 
     @property
     def fraction(self) -> float:
