@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from conftest import make_empirical, seeded
-from sensewise.information import entropy, observed_pixels, per_pixel, variance, whole_image
+from sensewise.information import entropy, joint_entropy, observed_pixels, per_pixel, variance, whole_image
 from sensewise.tokens import MASK, observe
 
 
@@ -31,6 +31,23 @@ def image_entropy(consistent):
     _, counts = torch.unique(consistent.flatten(1), dim=0, return_counts=True)
     probs = counts.double() / counts.sum()
     return -(probs * probs.log()).sum().item()
+
+
+def test_joint_entropy_against_counting():
+    images = make_empirical(count=30, shape=(1, 2, 2), num_states=3, labels=None).images.flatten(1)  # (M, 4)
+    weights = torch.full((2, 30), 1 / 30)
+    weights[1] = torch.rand(30, generator=seeded()).softmax(0)
+    alike = (images.unsqueeze(1) == images).all(2)  # (M, M)
+    found = joint_entropy(alike, weights)
+    assert found[0].item() == pytest.approx(image_entropy(images), abs=1e-5)
+    _, number = torch.unique(images, dim=0, return_inverse=True)
+    assert found[1].item() == pytest.approx(entropy(torch.bincount(number, weights[1]).log()).item(), abs=1e-5)
+
+
+def test_a_sample_without_weight_does_not_count():
+    assert joint_entropy(torch.eye(3, dtype=torch.bool), torch.tensor([0.5, 0.5, 0.0])).item() == pytest.approx(
+        math.log(2)
+    )
 
 
 @pytest.mark.parametrize("channels", [1, 2])

@@ -17,6 +17,12 @@ def shape_and_count(draw):
     return (height, width), draw(st.integers(1, height * width))
 
 
+def correlations(batch, size, seed=0, rank=3):
+    """Of a few common causes: `(B, K, K)`."""
+    causes = torch.nn.functional.normalize(torch.randn(batch, size, rank, generator=seeded(seed)), dim=2)
+    return torch.lerp(torch.eye(size), causes @ causes.transpose(1, 2), 0.8)
+
+
 @given(shape_and_count(), st.integers(1, 3), st.integers(0, 2**32))
 def test_every_mask_spends_exactly_its_budget(case, batch, seed):
     shape, k = case
@@ -28,6 +34,7 @@ def test_every_mask_spends_exactly_its_budget(case, batch, seed):
         "on budget": masks.sample_on_budget(torch.randn(batch, size, generator=seeded(seed)), k, seeded(seed)),
         "top k": masks.top_k(torch.zeros(batch, size), k),
         "spread": masks.spread_top_k(torch.rand(batch, size, generator=seeded(seed)), k, shape, 0.9, 2.0),
+        "joint": masks.joint_top_k(torch.rand(batch, size, generator=seeded(seed)), k, correlations(batch, size, seed)),
     }
     for name, mask in drawn.items():
         assert mask.dtype == torch.bool, name
@@ -154,6 +161,40 @@ def test_spread_stops_where_nothing_is_left():
     scores = torch.tensor([[-torch.inf, 0.5, -torch.inf, -torch.inf], [0.1, 0.2, 0.3, 0.4]])
     found = masks.spread_top_k(scores, torch.tensor([3, 3]), (2, 2), 0.5, 1.0)
     assert found.tolist() == [[False, True, False, False], [False, True, True, True]]
+
+
+@given(st.integers(0, 2**32), st.integers(1, 7))
+@settings(max_examples=25)
+def test_joint_picks_by_what_is_left_given_the_picks_before(seed, k):
+    """The Schur complement, solved anew for each pick."""
+    scores, correlation = torch.rand(1, 12, generator=seeded(seed)), correlations(1, 12, seed)
+    scores[0, 3] = -torch.inf
+    exact, picks = correlation[0].double(), []
+    for _ in range(k):
+        known = exact[:, picks] @ torch.linalg.solve(exact[picks][:, picks], exact[picks]) if picks else 0 * exact
+        left = scores[0] * (exact - known).diagonal()
+        left[[3, *picks]] = -torch.inf
+        picks.append(int(left.argmax()))
+    assert masks.joint_top_k(scores, k, correlation)[0].nonzero()[:, 0].tolist() == sorted(picks)
+
+
+def test_joint_without_correlation_is_top_k():
+    scores = torch.rand(3, 20, generator=seeded())
+    assert torch.equal(masks.joint_top_k(scores, 5, torch.eye(20).expand(3, 20, 20)), masks.top_k(scores, 5))
+
+
+def test_joint_takes_a_copy_last():
+    scores, correlation = torch.tensor([[1.0, 0.99, 0.2, 0.1]]), torch.eye(4)[None].clone()
+    correlation[0, 0, 1] = correlation[0, 1, 0] = 1.0
+    assert masks.joint_top_k(scores, 3, correlation).tolist() == [[True, False, True, True]]
+    assert masks.joint_top_k(scores, 4, correlation).all()
+
+
+def test_joint_with_a_number_for_each_row_stops_where_nothing_is_left():
+    scores = torch.tensor([[-torch.inf, 0.5, -torch.inf, -torch.inf], [0.1, 0.2, 0.3, 0.4], [0.1, 0.2, 0.3, 0.4]])
+    found = masks.joint_top_k(scores, torch.tensor([3, 3, 0]), torch.eye(4).expand(3, 4, 4))
+    assert [row.nonzero()[:, 0].tolist() for row in found] == [[1], [1, 2, 3], []]
+    assert masks.joint_top_k(scores[:0], torch.zeros(0).long(), torch.eye(4).expand(0, 4, 4)).shape == (0, 4)
 
 
 def test_around_sums_a_gaussian_neighbourhood():

@@ -35,6 +35,20 @@ def mutual_information(log_probs: Tensor, outcomes: Tensor) -> Tensor:
     return (torch.special.entr(probs @ outcomes).sum(-1) - probs @ given_state).clamp(min=0)
 
 
+def joint_entropy(alike: Tensor, weights: Tensor) -> Tensor:
+    r"""$-\sum_a w_a \log \sum_b w_b [x_a = x_b]$: the entropy of some sites together, counted in weighted samples.
+
+    Args:
+        alike: True where two samples agree in all of these sites, with shape `(..., M, M)`.
+        weights: of the samples, with sum 1, with shape `(..., M)`.
+
+    Returns:
+        Nats, with shape `(...)`.
+    """
+    share = torch.where(alike, weights.unsqueeze(-2), 0.0).sum(-1)  # (..., M)
+    return -torch.xlogy(weights, share).sum(-1)
+
+
 def per_pixel(sites: Tensor) -> Tensor:
     """Values per site `(B, C, H, W)` to values per pixel `(B, H W)`: the channels of one pixel are one action."""
     return sites.sum(dim=1).flatten(1)

@@ -194,6 +194,39 @@ def _spread_whole(
     return chosen
 
 
+def joint_top_k(scores: Tensor, k: int | Tensor, correlation: Tensor) -> Tensor:
+    r"""The highest score, then the highest of what the picks before it leave of each score, and so on, `k` times.
+
+    Given the picks $S$, a score counts as much as is left of its variance, $1 - \rho_{iS} \rho_{SS}^{-1} \rho_{Si}$, in
+    a Gaussian of this correlation $\rho$: the Schur complement, kept up to date by a pivoted Cholesky decomposition.
+    Repetitions are counted once: what two picks say together is not taken off twice.
+
+    Args:
+        scores: at least 0, or -inf for what may not be picked, with shape `(B, K)`.
+        k: how many; one number, or one for each row, with shape `(B,)`.
+        correlation: symmetric, without negative eigenvalues, 1 on the diagonal, with shape `(B, K, K)`.
+    """
+    row = torch.arange(len(scores), device=scores.device)
+    wanted = torch.as_tensor(k, device=scores.device).expand(len(scores))
+    most = k if isinstance(k, int) else scores.shape[1] if k.is_meta else int(k.max()) if len(k) else 0
+    chosen = torch.zeros(scores.shape, dtype=torch.bool, device=scores.device)
+    offered, rest = ~scores.isneginf(), torch.ones_like(scores)
+    factor = scores.new_zeros(len(scores), most, scores.shape[1])  # (B, k, K): rows of the Cholesky factor
+    for picked in range(most):
+        left = torch.where(offered, scores * rest, -torch.inf)
+        best, pick = left.max(1)  # (B,)
+        chosen[row, pick] |= (best > -torch.inf) & (wanted > picked)
+        known = (factor[row, :picked, pick].unsqueeze(1) @ factor[:, :picked]).squeeze(1)  # (B, K)
+        own = rest[row, pick].clamp(min=SINGULAR).sqrt().unsqueeze(1)
+        factor[:, picked] = (correlation[row, pick] - known) / own
+        rest = (rest - factor[:, picked].square()).clamp(min=0)
+        offered[row, pick] = False
+    return chosen
+
+
+SINGULAR = 1e-4  # of a variance: less than this is left only by rounding
+
+
 def logistic(shape: tuple[int, ...], generator: Generator) -> Tensor:
     """Standard logistic noise: `logits + logistic > 0` is a Bernoulli draw with probability `sigmoid(logits)`."""
     return logistic_from(uniform(shape, generator))
