@@ -33,8 +33,9 @@ def random_kspace(batch=3, height=12, width=10, seed=0):
     return torch.randn(batch, height, width, dtype=torch.complex64, generator=seeded(seed))
 
 
-def make_context(budget=8, grid=(8, 8), label=None, summary=None, step=1, seed=0):
-    return Context(side=Side(label, summary), budget=budget, generator=seeded(seed), step=step, grid=grid)
+def make_context(budget=8, grid=(8, 8), label=None, summary=None, step=1, seed=0, observation=None):
+    side = Side(label, summary)
+    return Context(side, budget=budget, generator=seeded(seed), step=step, grid=grid, observation=observation)
 
 
 def awake(module, std=0.3, seed=0):

@@ -109,11 +109,14 @@ def test_policies(kind, name):
     assert scores.dtype == torch.float32
 
 
-@pytest.mark.parametrize("name", zoo.CHOICES)
-@pytest.mark.parametrize("grid", [(8, 8), (16,)])
+@pytest.mark.parametrize(
+    ("name", "grid"),
+    [*((name, (8, 8)) for name in zoo.PIXEL_CHOICES), *((name, (16,)) for name in zoo.CHOICES)],
+)
 def test_choices(name, grid):
     scores = torch.zeros(BATCH, torch.Size(grid).numel(), device=META)
-    chosen = zoo.CHOICES[name](scores, 5, make_context(grid=grid))
+    y, label = pixels(META)
+    chosen = zoo.PIXEL_CHOICES[name](scores, 5, make_context(grid=grid, label=label, observation=y))
     assert chosen.device == META
     assert chosen.dtype == torch.bool
 
@@ -123,7 +126,7 @@ def test_the_loop_with_every_start(kind, name):
     """`acquire` from start to end: a start is drawn on the CPU, counted there and then moved."""
     sensor, side = sensor_of(kind, META)
     policy = zoo.PIXEL_POLICIES["entropy"] if kind == "pixels" else zoo.ROW_POLICIES["plan"]
-    for choose in zoo.CHOICES.values():
+    for choose in (zoo.PIXEL_CHOICES if kind == "pixels" else zoo.CHOICES).values():
         taken = acquire(
             policy(META),
             sensor,
@@ -183,6 +186,7 @@ def test_masks_and_rows():
         masks.top_k(values, 2),
         masks.bottom_k(values, values[:, 0].long()),
         masks.spread_top_k(values, 2, (2, 3), 0.5, 1.0),
+        masks.joint_top_k(values, 2, torch.zeros(BATCH, 6, 6, device=META)),
         kspace.sensitivities(torch.zeros(BATCH, 2, 6, 4, dtype=torch.complex64, device=META), values),
         PROCESS.corrupt(values.long().view(BATCH, 1, 2, 3), values[:, 0].long(), seeded()),
         PROCESS.timestep_for(values),

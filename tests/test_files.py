@@ -30,8 +30,9 @@ from sensewise.files import (
     write_text,
 )
 from sensewise.policies.base import Policy
-from sensewise.policies.choose import Spread
+from sensewise.policies.choose import Joint, Spread
 from sensewise.policies.greedy import Greedy
+from sensewise.policies.known import KnownImages
 from sensewise.policies.simple import Fixed, Random, VariableDensity
 
 
@@ -253,6 +254,9 @@ def different():
         lambda: Greedy(prior, reach=0.5),
         lambda: Spread(),
         lambda: Spread(0.6),
+        lambda: Joint(),
+        lambda: Joint(KnownImages(torch.ones(1, 1, 2, 2, dtype=torch.int64), 2)),
+        lambda: Joint(KnownImages(torch.full((1, 1, 2, 2), 2), 2)),
         lambda: VariableDensity(),
         lambda: VariableDensity(0.3),
         lambda: Fixed(masks[:1]),

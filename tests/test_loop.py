@@ -11,8 +11,9 @@ from sensewise.errors import BudgetError, ConfigError, SessionError
 from sensewise.loop import Acquisition, acquire, begin
 from sensewise.metrics import errors
 from sensewise.policies.base import Policy
-from sensewise.policies.choose import Spread, TopK
+from sensewise.policies.choose import Joint, Spread, TopK
 from sensewise.policies.greedy import Greedy
+from sensewise.policies.known import KnownImages
 from sensewise.policies.simple import Equispaced, Random, VariableDensity
 from sensewise.policies.starts import CentralBlock, GridProbe, RandomProbe
 from sensewise.reconstruct.prior import Mode
@@ -31,6 +32,7 @@ POLICIES = {
     "variance": Greedy(EMPIRICAL, predictions.variance),
 }
 CHOICES = {"top-k": TopK(), "spread": Spread(damping=0.7), "spacing": Spread(0.8, 4.0, 0.8)}
+CHOICES |= {"joint": Joint(), "known": Joint(KnownImages(EMPIRICAL.images, 2, EMPIRICAL.labels))}
 STARTS = {"nothing": None, "random": RandomProbe(), "grid": GridProbe()}
 
 

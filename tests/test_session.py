@@ -9,8 +9,9 @@ from sensewise.files import write_tensors
 from sensewise.loop import acquire
 from sensewise.networks.any_size import AnySize
 from sensewise.policies import travel
-from sensewise.policies.choose import Spread, TopK
+from sensewise.policies.choose import Joint, Spread, TopK
 from sensewise.policies.greedy import Greedy
+from sensewise.policies.known import KnownImages
 from sensewise.policies.one_shot import OneShot
 from sensewise.policies.simple import Random
 from sensewise.policies.starts import GridProbe, RandomProbe
@@ -23,7 +24,7 @@ from sensewise.tokens import MASK, dequantize
 
 SHAPE = (1, 8, 8)
 STARTS = {"nothing": None, "random": RandomProbe(), "grid": GridProbe()}
-CHOICES = {"top-k": TopK(), "spread": Spread()}
+CHOICES = {"top-k": TopK(), "spread": Spread(), "joint": Joint(KnownImages(random_tokens((20, 1, 8, 8)), 2))}
 X = random_tokens((1, 1, 8, 8))
 
 

@@ -6,7 +6,7 @@ slices `(B, 16, 12)`.
 
 import torch
 
-from conftest import awake, fresh, make_absorbing, make_empirical, random_kspace, seeded
+from conftest import awake, fresh, make_absorbing, make_empirical, random_kspace, random_tokens, seeded
 from sensewise import predictions
 from sensewise.kspace import acs_rows, magnitude
 from sensewise.networks import PRIOR_NETWORKS
@@ -15,8 +15,9 @@ from sensewise.networks.loupe import Loupe
 from sensewise.networks.recon import ComplexUNet, PaperUNet
 from sensewise.networks.rows import RowConv, RowPolicyNetwork, RowValueNetwork
 from sensewise.policies.amortised import Amortised
-from sensewise.policies.choose import SPREAD_READINGS, SPREAD_VARIANCE, Spread, TopK
+from sensewise.policies.choose import JOINT_VARIANCE, SPREAD_READINGS, SPREAD_VARIANCE, Joint, Spread, TopK
 from sensewise.policies.greedy import Greedy
+from sensewise.policies.known import KnownImages
 from sensewise.policies.nearest import NearestMask, NearestRows
 from sensewise.policies.one_shot import OneShot
 from sensewise.policies.planned import PlannedRows, RowPlan
@@ -162,7 +163,11 @@ CHOICES = {
     "spread-variance": SPREAD_VARIANCE,
     "spread-readings": SPREAD_READINGS,
     "spread-travel": Spread(travel=1.0),
+    "joint": Joint(),
+    "joint-variance": JOINT_VARIANCE,
 }
+KNOWN = KnownImages(random_tokens((20, 1, 8, 8)), 2, torch.arange(20) % 10, near=6)
+PIXEL_CHOICES = {**CHOICES, "joint-known": Joint(KNOWN), "joint-counted": Joint(KNOWN, trust=1.0)}
 PIXEL_STARTS = {
     "random": RandomProbe(),
     "grid": GridProbe(),

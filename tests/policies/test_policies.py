@@ -16,6 +16,7 @@ from sensewise.reconstruct.base import Reconstructor
 from sensewise.sensors.base import Side
 from sensewise.sensors.pixels import PixelSensor
 from sensewise.sensors.rows import RowSensor
+from sensewise.tokens import observe
 
 CPU = torch.device("cpu")
 CASES = [
@@ -83,33 +84,44 @@ def test_scores_do_not_depend_on_batch_mates(kind, name):
         torch.testing.assert_close(alone, together[b : b + 1], atol=1e-4, rtol=1e-3)
 
 
-@pytest.mark.parametrize(("kind", "name"), CASES)
-@pytest.mark.parametrize("choice", zoo.CHOICES)
+@pytest.mark.parametrize(
+    ("kind", "name", "choice"),
+    [
+        (kind, name, choice)
+        for kind, name in CASES
+        for choice in (zoo.PIXEL_CHOICES if kind == "pixels" else zoo.CHOICES)
+    ],
+)
 @pytest.mark.parametrize("steps", [1, 3])
 def test_every_policy_with_every_choice_spends_the_exact_budget(kind, name, choice, steps):
     policy, sensor, side = case(kind, name)
     start = before(kind, sensor)
-    taken = acquire(policy, sensor, zoo.BUDGET, side=side, steps=steps, start=start, choose=zoo.CHOICES[choice])
+    taken = acquire(policy, sensor, zoo.BUDGET, side=side, steps=steps, start=start, choose=zoo.PIXEL_CHOICES[choice])
     assert taken.mask.sum(1).tolist() == [zoo.BUDGET] * BATCH
     assert torch.equal(taken.mask_after(0), start)
     assert torch.equal(taken.observation, sensor(taken.mask))
 
 
-@pytest.mark.parametrize("choice", zoo.CHOICES)
-@pytest.mark.parametrize("grid", [(8, 8), (5, 7), (16,)])
+GRIDS = [*((choice, grid) for choice in zoo.CHOICES for grid in ((5, 7), (16,)))]
+
+
+@pytest.mark.parametrize(("choice", "grid"), [*((choice, (8, 8)) for choice in zoo.PIXEL_CHOICES), *GRIDS])
 def test_choices(choice, grid):
-    choose, actions = zoo.CHOICES[choice], torch.Size(grid).numel()
+    choose, actions = zoo.PIXEL_CHOICES[choice], torch.Size(grid).numel()
     scores = torch.rand(4, actions, generator=seeded())
     scores[:, :5] = -torch.inf
     numbers = torch.tensor([1, 2, 3, 6])
+    mask = torch.zeros(4, 64, dtype=torch.bool)
+    mask[:, :5] = True
+    y = observe(random_tokens((4, 1, 8, 8), seed=1), mask)
     for n, counts in ((6, [6] * 4), (numbers, numbers.tolist())):
-        chosen = choose(scores, n, make_context(grid=grid))
+        chosen = choose(scores, n, make_context(grid=grid, observation=y))
         assert chosen.dtype == torch.bool
         assert chosen.shape == scores.shape
         assert chosen.sum(1).tolist() == counts
         assert not chosen[:, :5].any()
-    alone = choose(scores[2:3], 6, make_context(grid=grid))
-    assert torch.equal(alone, choose(scores, 6, make_context(grid=grid))[2:3])
+    alone = choose(scores[2:3], 6, make_context(grid=grid, observation=y[2:3]))
+    assert torch.equal(alone, choose(scores, 6, make_context(grid=grid, observation=y))[2:3])
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,13 @@
 import pytest
 import torch
 
-from conftest import make_empirical, seeded
+from conftest import make_empirical, random_tokens, seeded
 from sensewise import masks, predictions
 from sensewise.errors import ConfigError
 from sensewise.loop import acquire
-from sensewise.policies.choose import Spread, TopK
+from sensewise.policies.choose import Joint, Spread, TopK
 from sensewise.policies.greedy import Greedy
+from sensewise.policies.known import KnownImages
 from sensewise.policies.simple import Random
 from sensewise.policies.stops import ExpectedErrors, ExpectedPSNR, Gain, Watched
 from sensewise.sensors.pixels import PixelSensor
@@ -29,7 +30,7 @@ STOPS = {"errors": ExpectedErrors(0.5), "psnr": ExpectedPSNR(20.0), "gain": Gain
 
 
 @pytest.mark.parametrize("stop", STOPS.values(), ids=STOPS)
-@pytest.mark.parametrize("choose", [TopK(), Spread()])
+@pytest.mark.parametrize("choose", [TopK(), Spread(), Joint(KnownImages(random_tokens((12, 1, 4, 4)), 2))])
 def test_scenes_end_when_they_are_good_enough_and_not_before(scenes, stop, choose):
     prior, x = scenes
     taken = acquire(Greedy(prior), PixelSensor(x), 12, steps=12, choose=choose, stop=stop)
