@@ -1,5 +1,6 @@
 """The paper's pixel experiments on a handful of images, with models that answer at once."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -256,6 +257,7 @@ def test_every_method_on_photographs_has_its_rows(found):
     ]
     last, before = ({(row.method, row.steps) for row in pick(rows, prior=stage)} for stage in reversed(STAGES))
     named = {"label-greedy", "variance-greedy", "probe-greedy", "grid-variance-greedy", "spread-variance-greedy"}
+    named |= {"joint-greedy"}
     mirrored = {("mirrored-random", 1), ("mirrored-variance-greedy", 16)}
     once = {("random", 1), ("variable-density", 1), *((name, r) for name in named for r in (4, 16))}
     assert last == once | mirrored
@@ -320,6 +322,15 @@ def test_methods_of_table_closed(quick):
     ]
 
 
+def test_batch_aware_steps_need_known_digits_for_joint(quick, digits):
+    plain = [("label-greedy", 8), ("spread-greedy", 4), ("spread-greedy", 8)]
+    found = mnist_sequential.batch_aware(quick, digits)
+    assert [(m.name, m.steps) for m in mnist_sequential.batch_aware(quick, None)] == plain
+    assert [(m.name, m.steps) for m in found] == [*plain, *(("joint-greedy", steps) for steps in (4, 8, 16))]
+    assert torch.equal(found[-1].choose.known.images, digits.values)
+    assert len({json.dumps(method.describe()) for method in found}) == len(found)
+
+
 def test_mnist_sequential(quick, digits, monkeypatch):
     cheap, everything = mnist_sequential.methods(quick)[:2], digits.first(3)
     monkeypatch.setattr(models, "prior", lambda preset, dataset, stage="on-policy": quick)
@@ -335,15 +346,19 @@ def test_mnist_sequential(quick, digits, monkeypatch):
     small = {"guide", "tiny"}
     assert {row.prior for row in results.rows} == {*STAGES, "tiny"}
     assert {row.prior for row in pick(results.rows, method="amortised")} == {"on-policy"}
-    assert len(results.rows) == 2 * 2 * 4 * 4 + 2 * 3 * 4 + (1 + 2) * 4 * 4
+    assert len(results.rows) == (2 * 2 + 3) * 4 * 4 + 2 * 3 * 4 + (1 + 2) * 4 * 4
     few = pick(results.rows, split="first-256")
     assert {row.method for row in few} == {"posterior-sampling", "label-greedy"}
     assert {row.paper for row in few} == {None}
     assert results.weights == dict.fromkeys([*STAGES, *small], fingerprint(quick))
-    assert "10,000 test images were left out" in results.notes[0]
+    assert "joint-greedy was left out" in results.notes[0]
+    assert "10,000 test images were left out" in results.notes[1]
     monkeypatch.setattr(scenes, "load_mnist", lambda split: everything)
     results = mnist_sequential.run(SETUP)
     assert {row.images for row in results.rows} == {2, 3}
+    assert {(row.prior, row.steps) for row in pick(results.rows, method="joint-greedy")} == {
+        ("on-policy", steps) for steps in (4, 8, 16)
+    }
     assert {row.paper for row in pick(results.rows, images=3)} == {None}
     assert results.notes == []
 

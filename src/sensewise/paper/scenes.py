@@ -6,6 +6,7 @@ from sensewise.data.scenes import Scenes
 from sensewise.errors import DataError
 
 IMAGES = 2560
+KNOWN = 4096  # training images that a digit is compared with
 
 
 def digits(count: int | None = None) -> Scenes:
@@ -19,6 +20,15 @@ def all_digits(notes: list[str]) -> Scenes | None:
         return load_mnist("test")
     except DataError:
         notes.append("All 10,000 test images were left out: MNIST is not on this machine.")
+        return None
+
+
+def known_digits(notes: list[str]) -> Scenes | None:
+    """Digits to learn from that `Joint` compares with, if MNIST is on this machine; else a note."""
+    try:
+        return load_mnist("train").first(KNOWN)
+    except DataError:
+        notes.append(f"joint-greedy was left out: the {KNOWN:,} digits it compares with are not on this machine.")
         return None
 
 
