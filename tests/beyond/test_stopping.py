@@ -12,7 +12,7 @@ from conftest import make_absorbing, random_tokens
 from sensewise import hub
 from sensewise.apps.cli import app
 from sensewise.beyond import stopping
-from sensewise.data.gallery import cut
+from sensewise.data.gallery import folder_views
 from sensewise.data.scenes import Scenes
 from sensewise.errors import CheckpointError, DataError
 from sensewise.evaluate.experiment import Setup
@@ -88,12 +88,17 @@ def test_the_command_writes_a_card(tmp_path, monkeypatch, digits):
     assert hub.calibration(tmp_path / "mine").images == len(digits)
 
 
-def test_pictures_are_cut_into_squares(tmp_path):
-    values = np.arange(40 * 70, dtype=np.uint8).reshape(40, 70)
-    values[:, :32] = 7
+def test_pictures_are_seen_whole_and_in_quarters(tmp_path):
+    values = np.random.default_rng(0).integers(0, 256, (64, 96), dtype=np.uint8)
+    values[:32, 16:48] = 7  # the first quarter of the middle square
     Image.fromarray(values).save(tmp_path / "a.png")
-    found = cut(tmp_path, 32)
-    assert found.sources == ("a.png 0 32",)
-    np.testing.assert_allclose(found.values[0, 0].numpy() * 255, values[:32, 32:64], atol=1e-4)
+    Image.fromarray(values[:20]).save(tmp_path / "small.png")
+    found = folder_views(tmp_path, 32)
+    assert found.sources == ("a.png",) * 4
+    quarter = values[32:, 48:80].astype(np.float64)
+    expected = (quarter - quarter.min()) / np.ptp(quarter)
+    np.testing.assert_allclose(found.values[3, 0].numpy(), expected, atol=1e-6)
+    assert found.values.flatten(1).amin(1).eq(0).all()
+    assert found.values.flatten(1).amax(1).eq(1).all()
     with pytest.raises(DataError, match="no pictures"):
-        cut(tmp_path, 64)
+        folder_views(tmp_path, 128)

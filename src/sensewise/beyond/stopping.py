@@ -16,7 +16,7 @@ from rich.progress import Progress
 from torch import Tensor
 
 from sensewise import hub
-from sensewise.data.gallery import load_pictures
+from sensewise.data.gallery import load_views
 from sensewise.data.scenes import Scenes
 from sensewise.errors import CheckpointError, DataError
 from sensewise.evaluate.course import ERRORS, PSNR, Course, Quantity, Stopped, course
@@ -272,7 +272,7 @@ def _rows(base: Row, rule: Rule, parts: Sequence[tuple[Value, int]], promise: fl
 def _scenes(name: str, notes: list[str]) -> Scenes:
     """What is measured of a data set."""
     if name == "pictures":
-        return load_pictures(SIDE)
+        return load_views(SIDE)
     return scenes.digits() if name == "mnist" else scenes.photographs(notes)
 
 

@@ -141,23 +141,38 @@ def load_pictures(side: int = SIDE, root: Root = None) -> Scenes:
     return Scenes(NAME, "test", torch.from_numpy(np.stack(values))[:, None], licence=LICENCE, sources=names)
 
 
-def cut(folder: Path, side: int) -> Scenes:
-    """Every picture of a folder, cut into squares of `side` pixels; intensities `(n, 1, side, side)`.
+def views(picture: np.ndarray, side: int) -> list[np.ndarray]:
+    """The middle square and its four quarters, `side` x `side`, filling [0, 1]; what is constant is left out."""
+    height, width = picture.shape
+    half = min(height, width) // 2
+    centre = picture[(height - 2 * half) // 2 :, (width - 2 * half) // 2 :][: 2 * half, : 2 * half]
+    quarters = [centre[top : top + half, left : left + half] for top in (0, half) for left in (0, half)]
+    return [middle_square(part, side) for part in (picture, *quarters) if part.size and part.min() < part.max()]
 
-    Squares that are the same everywhere are left out, and so are the ends of pictures whose sides do not fit.
-    """
-    squares, names = [], []
+
+def _as_scenes(found: dict[str, list[np.ndarray]], name: str, split: str, licence: str = "") -> Scenes:
+    """Squares by the names of their pictures, as intensities `(n, 1, side, side)`."""
+    values = [square for squares in found.values() for square in squares]
+    names = tuple(source for source, squares in found.items() for _ in squares)
+    return Scenes(name, split, torch.from_numpy(np.stack(values))[:, None], licence=licence, sources=names)
+
+
+def load_views(side: int, root: Root = None) -> Scenes:
+    """Every picture as its `views`: five times as many scenes, in which things are of two sizes."""
+    folder = data_root(root) / NAME
+    return _as_scenes({file: views(read_picture(folder / file), side) for file in FILES}, NAME, "test", LICENCE)
+
+
+def folder_views(folder: Path, side: int) -> Scenes:
+    """Every picture of a folder as its `views`; those whose shorter side is below `side` are left out."""
+    found = {}
     for path in find_pictures(folder):
-        values = read_any(path).values
-        for top in range(0, values.shape[0] - side + 1, side):
-            for left in range(0, values.shape[1] - side + 1, side):
-                square = values[top : top + side, left : left + side]
-                if square.min() < square.max():
-                    squares.append(square)
-                    names.append(f"{path.name} {top} {left}")
-    if not squares:
+        values = read_any(path).values.astype(np.float64)
+        if min(values.shape) >= side:
+            found[path.name] = views(values, side)
+    if not any(found.values()):
         raise DataError(f"{folder} holds no pictures of at least {side} x {side} pixels")
-    return Scenes(folder.name, "validation", torch.from_numpy(np.stack(squares))[:, None], sources=tuple(names))
+    return _as_scenes(found, folder.name, "validation")
 
 
 def _load(split: str, root: Root) -> Scenes:

@@ -39,13 +39,13 @@ def calibrate(
     """Find out how far a prior's expectations can be trusted, and write it into its card: stops can then promise."""
     from sensewise import data as data_sets
     from sensewise.beyond import stopping
-    from sensewise.data.gallery import cut
+    from sensewise.data.gallery import folder_views
     from sensewise.hub import find, load_prior, save_calibration
 
     model = load_prior(prior, preset)
     rule = stopping.rule_for(model)
     pictures = model.size is None and Path(data).is_dir()
-    scenes = cut(Path(data), stopping.SIDE) if pictures else data_sets.load(data, "validation")
+    scenes = folder_views(Path(data), stopping.SIDE) if pictures else data_sets.load(data, "validation")
     scenes = scenes.first(min(images, len(scenes)))
     with progress_bar() as progress:
         found = stopping.calibrate(rule, model, scenes, probability, progress)
