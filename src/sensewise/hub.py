@@ -57,6 +57,7 @@ SHIPPED = "cpu"  # the preset whose models come with the package
 CONFIG, WEIGHTS = "config.json", "weights.safetensors"
 NOISY = "noisy"  # the encoding of priors over readings that may be wrong
 ANY_SIZE = "any-size"  # the network of priors over readings of pictures of any size
+GUIDE = "-guide"  # how the name ends of a small prior that decides for another
 TAKES = ("shape", "num_states", "num_labels")  # what the config of a prior says of its observations
 LARGEST_SIDE = 4096  # pixels or rows that a config may ask for
 LARGEST_WEIGHTS = 1_000_000_000  # bytes
@@ -313,7 +314,7 @@ def load_absorbing(name: str | Path, preset: str | Path = SHIPPED) -> AbsorbingP
 def find_guide(model: Mapping[str, Any], preset: str | Path = SHIPPED) -> Path | None:
     """The folder of a small prior, `NAME-guide`, that can decide for one with this `model` in its config."""
     places = [run_folder(preset, ""), *([ASSETS] if preset_name(preset) == SHIPPED else [])]
-    for path in (path for place in places for path in sorted(place.glob(f"*-guide/{CONFIG}"))):
+    for path in (path for place in places for path in sorted(place.glob(f"*{GUIDE}/{CONFIG}"))):
         config = read_json(path)
         own = config.get("model") if isinstance(config, dict) else None
         if isinstance(own, dict) and all(own.get(key) == model.get(key) for key in TAKES):

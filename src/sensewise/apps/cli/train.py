@@ -49,6 +49,7 @@ STAGE_BEFORE = {
     "random-masks": WITHOUT,
     "on-policy": "random-masks",
     "on-policy-2": "on-policy",
+    "on-policy-3": "on-policy-2",
     "noise-2": "noise",
     "guide-2": "guide",
     "tiny-2": "tiny",
@@ -155,7 +156,7 @@ def prior(
     stage: Annotated[
         str | None,
         typer.Option(
-            help="random-masks (default), on-policy, on-policy-2 (each from the one before, if the preset has it), "
+            help="random-masks (default), on-policy, on-policy-2, on-policy-3 (each from the one before, if the preset has it), "
             "noise (from the last one), guide, guide-2, tiny, tiny-2 (small, taught by it), mixed (for your data); "
             "of the preset paper: without-mask-state, random-masks."
         ),

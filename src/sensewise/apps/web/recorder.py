@@ -19,7 +19,7 @@ from sensewise.files import read_json
 __all__ = ["AcquireRequest", "Recorder", "StoppablePrior", "Stopped"]
 
 KEPT_BYTES = 40_000_000  # of films in memory, for pixels and downloads: two of 512 x 512 in 32 steps
-NOT_SHOWN = ("-guide", "-scalar")  # one decides for another prior, one serves a control of the paper
+NOT_SHOWN = (hub.NOISY, "scalar")  # encodings: one takes other observations than tokens, one is a control of the paper
 
 
 def prior_exhibit(folder: Path, name: str) -> Exhibit | None:
@@ -30,8 +30,7 @@ def prior_exhibit(folder: Path, name: str) -> Exhibit | None:
     model = config.get("model", {})
     if model.get("network") == hub.ANY_SIZE:
         return GreyExhibit(folder, name)
-    # a prior over readings that may be wrong takes other observations than tokens
-    return TokenExhibit(folder, name) if "shape" in model and model.get("encoding") != hub.NOISY else None
+    return TokenExhibit(folder, name) if "shape" in model and model.get("encoding") not in NOT_SHOWN else None
 
 
 def _any_size_first(exhibit: Exhibit) -> tuple[bool, int, str]:
@@ -41,7 +40,7 @@ def _any_size_first(exhibit: Exhibit) -> tuple[bool, int, str]:
 def bundled_exhibits(assets: Path) -> list[Exhibit]:
     """Every bundled prior for pictures that has its weights: any size first, then short names first; then slices."""
     folders = [path.parent for path in assets.glob(f"*/{hub.WEIGHTS}") if (path.parent / hub.CONFIG).is_file()]
-    folders = [folder for folder in folders if not folder.name.endswith(NOT_SHOWN)]
+    folders = [folder for folder in folders if not folder.name.endswith(hub.GUIDE)]
     found = [exhibit for folder in folders if (exhibit := prior_exhibit(folder, folder.name)) is not None]
     return sorted(found, key=_any_size_first) + (row_exhibits() if (assets / "mri").is_dir() else [])
 
