@@ -157,8 +157,8 @@ def prior(
         str | None,
         typer.Option(
             help="random-masks (default), on-policy, on-policy-2, on-policy-3 (each from the one before, if the preset "
-            "has it), noise (from the last one), guide, guide-2, tiny, tiny-2 (small, taught by it), mixed (for your data); "
-            "of the preset paper: without-mask-state, random-masks."
+            "has it), noise (from the last one), guide, guide-2, tiny, tiny-2 (small, taught by it), mixed (for your "
+            "data); of the preset paper: without-mask-state, random-masks."
         ),
     ] = None,
     dataset: Dataset = "mnist",
