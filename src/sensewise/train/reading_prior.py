@@ -42,7 +42,7 @@ from sensewise.train.recipe import GradientRecipe
 FLOOR = (0.5 / 255) ** 2  # errors below half a level do not count
 SURPRISE = 100.0  # times the expected error: more does not count
 OUTLIER = math.log(1e-4 / 256)  # the least that a pixel's level counts, so that one hopeless pixel does not rule a step
-QUIETEST = 0.004  # noise of a reading
+QUIETEST, LOUDEST = 0.004, 0.16  # noise of a reading
 LOOKS = {"random": (0.02, 0.1), "spread": (0.02, 0.1)}  # budgets of validation
 STEPS, CHUNK = 16, 8  # of an acquisition in validation; pictures at a time
 
@@ -69,7 +69,6 @@ class ReadingPriorSettings:
         shares: how often a step takes this size, likewise.
         on_policy: the fraction of a batch that follows the prior's own picks.
         noisy: the fraction of pictures that are read with noise.
-        loudest: the most noise, as a standard deviation.
         max_budget: the largest budget of a trajectory.
         budget_power: its budgets are `max_budget u ** budget_power`, u uniform.
         min_steps: the fewest steps of a trajectory.
@@ -86,7 +85,6 @@ class ReadingPriorSettings:
     shares: tuple[float, ...] = (0.7, 0.1, 0.12, 0.08)
     on_policy: float = 0.6
     noisy: float = 0.35
-    loudest: float = 0.16
     max_budget: float = 0.5
     budget_power: float = 2.0
     min_steps: int = 4
@@ -109,8 +107,6 @@ class ReadingPriorSettings:
                 raise ConfigError(f"{name} must lie between 0 and 1, got {getattr(self, name)}")
         if not 0 < self.max_budget < 1 or not 1 <= self.min_steps <= self.max_steps:
             raise ConfigError("0 < max_budget < 1 and 1 <= min_steps <= max_steps are needed")
-        if not QUIETEST <= self.loudest <= 1:
-            raise ConfigError(f"loudest must lie between {QUIETEST} and 1, got {self.loudest}")
 
 
 class Pool:
@@ -153,7 +149,7 @@ class Pool:
             fresh.view(-1, 1, 1, 1), torch.randn(self.noise.shape, generator=generator), self.noise
         )
         draw = torch.rand(5, batch, generator=generator)
-        loud = torch.lerp(torch.tensor(math.log(QUIETEST)), torch.tensor(math.log(c.loudest)), draw[0]).exp()
+        loud = torch.lerp(torch.tensor(math.log(QUIETEST)), torch.tensor(math.log(LOUDEST)), draw[0]).exp()
         sigma = torch.where(draw[1] < c.noisy, loud, 0.0)
         self.sigma = torch.where(fresh, sigma, self.sigma[:, 0, 0, 0]).view(-1, 1, 1, 1)
         survival = draw[2].pow(c.survival_power).index_fill(0, torch.arange(self.rolled), 0.0)  # trajectories: none

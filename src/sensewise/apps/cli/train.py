@@ -54,7 +54,6 @@ STAGE_BEFORE = {
     "guide-2": "guide",
     "tiny-2": "tiny",
     "mixed-2": "mixed",
-    "mixed-3": "mixed-2",
 }
 LAST = {"noise"}  # stages that start from the last of the others, whose run has the name of the data set
 
