@@ -301,9 +301,9 @@ def run(setup: Setup) -> Results:
 TITLES = {"mnist": "digits", "cifar10": "photographs of CIFAR-10", "pictures": "views of pictures, 64 x 64"}
 REMARKS = {
     "cifar10": "A stop gives photographs the same quality, not the highest mean of the dB: that is a fixed budget's.",
-    "pictures": "Five views of each of the 24 pictures: whole, and the quarters of its middle. Their factors come from 1,277 views "
-    "of 259 other pictures; views of one picture are alike, so a single one can move what is kept by several points. A "
-    "promise is worth most for pictures of the kind that it was fitted on: `sensewise calibrate any-grey --data FOLDER`.",
+    "pictures": "Five views of each picture: whole, and the quarters of its middle. They are alike, so one picture can "
+    "move what is kept by several points. The factors come from pictures of other kinds, which the card of the prior "
+    "names: a promise is worth most where it was fitted on pictures of the same kind, with `sensewise calibrate`.",
 }
 GOALS = {"mnist": "At most 0.55 errors at a mean of s = 0.1 are wanted"}
 
