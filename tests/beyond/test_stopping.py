@@ -93,6 +93,9 @@ def test_pictures_are_seen_whole_and_in_quarters(tmp_path):
     values[:32, 16:48] = 7  # the first quarter of the middle square
     Image.fromarray(values).save(tmp_path / "a.png")
     Image.fromarray(values[:20]).save(tmp_path / "small.png")
+    flat = np.full((64, 96), 7, dtype=np.uint8)
+    flat[:, 0] = 9  # beside the middle square, which is constant
+    Image.fromarray(flat).save(tmp_path / "flat.png")
     found = folder_views(tmp_path, 32)
     assert found.sources == ("a.png",) * 4
     quarter = values[32:, 48:80].astype(np.float64)

@@ -119,12 +119,16 @@ def read_picture(path: Path) -> np.ndarray:
     return np.clip(values, low, high)
 
 
+def _middle(picture: np.ndarray, side: int) -> np.ndarray:
+    """The `side` x `side` pixels in the middle."""
+    top, left = ((length - side) // 2 for length in picture.shape)
+    return picture[top : top + side, left : left + side]
+
+
 def middle_square(picture: np.ndarray, side: int) -> np.ndarray:
     """The middle square at `side` x `side` pixels, averaged, scaled to fill [0, 1]; float32."""
-    height, width = picture.shape
-    short = min(height, width)
-    top, left = (height - short) // 2, (width - short) // 2
-    image = Image.fromarray(picture[top : top + short, left : left + short].astype(np.float32))
+    short = min(picture.shape)
+    image = Image.fromarray(_middle(picture, short).astype(np.float32))
     way = Image.Resampling.BOX if short >= side else Image.Resampling.BICUBIC
     small = np.asarray(image.resize((side, side), way), np.float64)
     low, high = small.min(), small.max()
@@ -143,11 +147,10 @@ def load_pictures(side: int = SIDE, root: Root = None) -> Scenes:
 
 def views(picture: np.ndarray, side: int) -> list[np.ndarray]:
     """The middle square and its four quarters, `side` x `side`, filling [0, 1]; what is constant is left out."""
-    height, width = picture.shape
-    half = min(height, width) // 2
-    centre = picture[(height - 2 * half) // 2 :, (width - 2 * half) // 2 :][: 2 * half, : 2 * half]
-    quarters = [centre[top : top + half, left : left + half] for top in (0, half) for left in (0, half)]
-    return [middle_square(part, side) for part in (picture, *quarters) if part.size and part.min() < part.max()]
+    half = min(picture.shape) // 2
+    whole, even = _middle(picture, min(picture.shape)), _middle(picture, 2 * half)
+    quarters = [even[top : top + half, left : left + half] for top in (0, half) for left in (0, half)]
+    return [middle_square(part, side) for part in (whole, *quarters) if part.min() < part.max()]
 
 
 def _as_scenes(found: dict[str, list[np.ndarray]], name: str, split: str, licence: str = "") -> Scenes:
