@@ -370,6 +370,15 @@ def send_long_order(address):
 ATTACKS = {"body": send_half_a_body, "header": send_half_a_header, "order": send_long_order}
 
 
+@pytest.fixture
+def listening():
+    """Ctrl-C is heard by what a test starts, even where the tests run in the background of a shell, which ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("listening")
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_one_ctrl_c_is_enough(attack):
     environment = dict(os.environ, OMP_NUM_THREADS="1", PYTHONUNBUFFERED="1")
