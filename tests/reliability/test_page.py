@@ -372,7 +372,7 @@ ATTACKS = {"body": send_half_a_body, "header": send_half_a_header, "order": send
 
 @pytest.fixture
 def listening():
-    """Ctrl-C is heard by what a test starts, even where the tests run in the background of a shell, which ignores it."""
+    """Ctrl-C is heard by what a test starts, even where the tests run in the background of a shell."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
