@@ -18,10 +18,11 @@ from PIL import Image
 from apps.web_fixtures import running, write_assets
 from sensewise.apps.web.app import DOWNLOADS, HEADERS, create_app
 from sensewise.apps.web.middleware import MAX_BODY
-from sensewise.apps.web.recorder import AcquireRequest, Recorder
+from sensewise.apps.web.recorder import AcquireRequest, Recorder, bundled_exhibits, own_exhibits
 from sensewise.apps.web.server import PORT, listen
 from sensewise.errors import CheckpointError, ConfigError
 from sensewise.evaluate.method import AMORTISED, PIXEL_METHODS
+from sensewise.hub import ASSETS
 
 ORDER = {"prior": "mnist", "image": 3, "label": 0, "budget": 0.1, "steps": 4, "policy": "greedy"}
 GREY = {"prior": "any-grey", "image": 5, "budget": 0.05, "steps": 3, "policy": "spread-variance-greedy"}
@@ -62,6 +63,13 @@ def test_page_and_files_are_served_with_safe_headers(client):
         assert answer.status_code == 200
         assert {name: answer.headers[name] for name in HEADERS} == HEADERS
     assert "http" not in client.get("/").text.replace("http-equiv", "")  # nothing from another server
+
+
+def test_visitors_do_not_meet_guides_and_controls_but_owners_do():
+    shown = {exhibit.name for exhibit in bundled_exhibits(ASSETS)}
+    assert {"mnist", "mnist-tiny", "cifar10", "any-grey"} <= shown
+    assert shown.isdisjoint({"mnist-guide", "mnist-scalar", "mnist-noise"})
+    assert [exhibit.name for exhibit in own_exhibits(["mnist-scalar"])] == ["own-mnist-scalar"]
 
 
 def test_catalog_names_priors_and_policies(client):

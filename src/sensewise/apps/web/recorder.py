@@ -19,7 +19,7 @@ from sensewise.files import read_json
 __all__ = ["AcquireRequest", "Recorder", "StoppablePrior", "Stopped"]
 
 KEPT_BYTES = 40_000_000  # of films in memory, for pixels and downloads: two of 512 x 512 in 32 steps
-NOT_SHOWN = (hub.NOISY, "scalar")  # encodings: one takes other observations than tokens, one is a control of the paper
+CONTROL = "scalar"  # the encoding of a bundled prior that serves a control of the paper
 
 
 def prior_exhibit(folder: Path, name: str) -> Exhibit | None:
@@ -30,18 +30,25 @@ def prior_exhibit(folder: Path, name: str) -> Exhibit | None:
     model = config.get("model", {})
     if model.get("network") == hub.ANY_SIZE:
         return GreyExhibit(folder, name)
-    return TokenExhibit(folder, name) if "shape" in model and model.get("encoding") not in NOT_SHOWN else None
+    # a prior over readings that may be wrong takes other observations than tokens
+    return TokenExhibit(folder, name) if "shape" in model and model.get("encoding") != hub.NOISY else None
 
 
 def _any_size_first(exhibit: Exhibit) -> tuple[bool, int, str]:
     return not isinstance(exhibit, GreyExhibit), len(exhibit.name), exhibit.name
 
 
+def _for_visitors(folder: Path) -> bool:
+    """Whether a bundled prior stands for itself: it neither decides for another one nor is a control of the paper."""
+    config = read_json(folder / hub.CONFIG)
+    control = isinstance(config, dict) and config.get("model", {}).get("encoding") == CONTROL
+    return not folder.name.endswith(hub.GUIDE) and not control
+
+
 def bundled_exhibits(assets: Path) -> list[Exhibit]:
     """Every bundled prior for pictures that has its weights: any size first, then short names first; then slices."""
     folders = [path.parent for path in assets.glob(f"*/{hub.WEIGHTS}") if (path.parent / hub.CONFIG).is_file()]
-    folders = [folder for folder in folders if not folder.name.endswith(hub.GUIDE)]
-    found = [exhibit for folder in folders if (exhibit := prior_exhibit(folder, folder.name)) is not None]
+    found = [exhibit for folder in folders if _for_visitors(folder) and (exhibit := prior_exhibit(folder, folder.name))]
     return sorted(found, key=_any_size_first) + (row_exhibits() if (assets / "mri").is_dir() else [])
 
 
