@@ -145,8 +145,8 @@ def uses_of_randomness(tiny_digits):
     for make in zoo.ROW_POLICIES.values():
         policy = make(torch.device("cpu"))
         yield lambda policy=policy: acquire(policy, rows, 8, side=scouts, start=CentralBlock(zoo.ACS))
-    for choice in zoo.CHOICES.values():
-        yield lambda choice=choice: choice(torch.zeros(2, 64), 5, make_context())
+    for choice in zoo.PIXEL_CHOICES.values():
+        yield lambda choice=choice: choice(torch.zeros(2, 64), 5, make_context(observation=torch.zeros_like(x[:2])))
     yield lambda: empirical.sample(nothing, None, seeded(), steps=3)
     yield lambda: prior(x).sample(3, seeded())
     yield lambda: Mixture(*torch.ones(3, 1, 1, 2, 4, 4), 8).sample(3, seeded())

@@ -15,7 +15,7 @@ from sensewise.networks.loupe import Loupe
 from sensewise.networks.recon import ComplexUNet, PaperUNet
 from sensewise.networks.rows import RowConv, RowPolicyNetwork, RowValueNetwork
 from sensewise.policies.amortised import Amortised
-from sensewise.policies.choose import JOINT_VARIANCE, SPREAD_READINGS, SPREAD_VARIANCE, Joint, Spread, TopK
+from sensewise.policies.choose import JOINT_VARIANCE, SPREAD_READINGS, SPREAD_VARIANCE, Counted, Joint, Spread, TopK
 from sensewise.policies.greedy import Greedy
 from sensewise.policies.known import KnownImages
 from sensewise.policies.nearest import NearestMask, NearestRows
@@ -167,7 +167,7 @@ CHOICES = {
     "joint-variance": JOINT_VARIANCE,
 }
 KNOWN = KnownImages(random_tokens((20, 1, 8, 8)), 2, torch.arange(20) % 10, near=6)
-PIXEL_CHOICES = {**CHOICES, "joint-known": Joint(KNOWN), "joint-counted": Joint(KNOWN, trust=1.0)}
+PIXEL_CHOICES = {**CHOICES, "joint-known": Joint(KNOWN), "joint-counted": Counted(KNOWN)}
 PIXEL_STARTS = {
     "random": RandomProbe(),
     "grid": GridProbe(),

@@ -6,7 +6,7 @@ import torch
 from conftest import make_context, random_tokens, seeded
 from sensewise import information, masks
 from sensewise.errors import BudgetError, ConfigError
-from sensewise.policies.choose import SPREAD_READINGS, SPREAD_VARIANCE, Joint, Spread, TopK
+from sensewise.policies.choose import SPREAD_READINGS, SPREAD_VARIANCE, TOGETHER, Counted, Joint, Spread, TopK
 from sensewise.policies.known import KnownImages
 from sensewise.priors.empirical import EmpiricalPrior
 from sensewise.tokens import observe
@@ -156,7 +156,7 @@ def told(choose):
 
 def test_joint_entropies_are_those_of_picks_one_by_one():
     """Never below what the highest scores tell together, and on average within 2% of picks by enumeration."""
-    counted, highest, greedy = told(lambda known: Joint(known, trust=1.0))
+    counted, highest, greedy = told(Counted)
     assert (counted >= highest - 1e-6).all()
     assert counted.mean() >= 0.98 * greedy.mean()
     assert highest.mean() < 0.95 * greedy.mean()
@@ -178,7 +178,7 @@ def test_the_highest_scores_are_taken_where_they_tell_more():
     entropies = [joint_entropy(images, torch.arange(4) == i) for i in range(4)]
     assert one_by_one(images, torch.ones(4, dtype=torch.bool), 3)[3]
     context = make_context(grid=(1, 4), observation=torch.zeros(1, 4, 1, 4, dtype=torch.int64))
-    chosen = Joint(KnownImages(images, 2, near=256), trust=1.0)(torch.tensor([entropies]), 3, context)
+    chosen = Counted(KnownImages(images, 2, near=256))(torch.tensor([entropies]), 3, context)
     assert chosen.tolist() == [[True, True, True, False]]
 
 
@@ -201,7 +201,7 @@ def test_pixels_that_repeat_each_other_in_the_known_images_are_not_taken_togethe
     assert TopK()(scores, 2, context).nonzero()[:, 1].tolist() == [0, 5]
     known = KnownImages(images, 2, near=200)
     assert Joint(known, trust=0.9, reach=0.1)(scores, 2, context).nonzero()[:, 1].tolist() == [0, 4]
-    assert Joint(known, trust=1.0)(scores, 5, context)[0, [0, 5]].sum() == 1
+    assert Counted(known)(scores, 5, context)[0, [0, 5]].sum() == 1
 
 
 def test_what_has_been_measured_changes_which_images_count():
@@ -228,7 +228,7 @@ def test_joint_takes_many_scenes_in_parts():
     known = KnownImages(random_tokens((40, 1, 8, 8)), 2)
     scores, y = torch.rand(300, 64, generator=seeded()), random_tokens((300, 1, 8, 8), seed=1)
     choose = Joint(known, trust=0.9)
-    assert choose._chunk(64) == 256
+    assert TOGETHER // choose._numbers(64) == 256
     chosen = choose(scores, 14, make_context(observation=y))
     for scene in (0, 255, 256, 299):
         alone = choose(scores[scene : scene + 1], 14, make_context(observation=y[scene : scene + 1]))

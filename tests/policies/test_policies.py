@@ -157,7 +157,7 @@ def test_nothing_is_left_out():
     """A policy, choice, start or reconstructor that is added to the package has to be added to the zoo."""
     makers = [*zoo.PIXEL_POLICIES.values(), *zoo.ROW_POLICIES.values()]
     assert {type(make(CPU)) for make in makers} >= concrete(Policy)
-    assert {type(choice) for choice in zoo.CHOICES.values()} >= concrete(Choice)
+    assert {type(choice) for choice in zoo.PIXEL_CHOICES.values()} >= concrete(Choice)
     assert {type(start) for start in (*zoo.PIXEL_STARTS.values(), *zoo.ROW_STARTS.values())} >= concrete(Start)
     drawn = [
         *zoo.PIXEL_RECONSTRUCTORS.values(),

@@ -1,6 +1,7 @@
 """Which actions to take together."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -103,6 +104,36 @@ class Spread(Choice):
         return kept
 
 
+Pick = Callable[[Tensor, Tensor, Tensor, slice], Tensor]
+"""Which pixels of a shortlist to take, bool `(B, S)`: from their scores and their numbers, `(B, S)` each, those that
+TopK would take, bool `(B, H W)`, and which scenes these are."""
+SHORTLIST, SHORTEST = 5, 48  # so many of the highest scores for each pick, and so many at least, are looked at
+TOGETHER = 2**20  # numbers that are looked at together
+
+
+def _from_shortlist(
+    scores: Tensor, n: int | Tensor, context: Context, pick: Pick, numbers: Callable[[int], int]
+) -> Tensor:
+    """Actions chosen among those of the highest scores, a few scenes at a time, bool `(B, K)`.
+
+    Args:
+        scores: as for a choice, and so are `n` and `context`.
+        pick: chooses.
+        numbers: how many it looks at for one scene with a shortlist of so many pixels.
+    """
+    _check(scores)
+    best, reading = _pixels(scores, masks.plane(context.grid))
+    highest = TopK()(best, n, context) & ~best.isneginf()
+    most = best.shape[1] if best.is_meta else int(highest.sum(1).amax())
+    size = min(best.shape[1], max(SHORTLIST * most, SHORTEST))
+    chunk, chosen = max(1, TOGETHER // max(1, numbers(size))), torch.zeros_like(highest)
+    for first in range(0, len(best), chunk):
+        part = slice(first, first + chunk)
+        short, place = best[part].topk(size, dim=1)  # (B, S)
+        chosen[part] = chosen[part].scatter(1, place, pick(short, place, highest[part], part))
+    return _actions(chosen, reading, scores)
+
+
 @dataclass(frozen=True)
 class Joint(Choice):
     r"""High scores that do not repeat each other.
@@ -113,9 +144,8 @@ class Joint(Choice):
 
     $$\rho_{ij} = (1 - \tau)\, e^{-|i - j| / \ell} + \tau\, \rho_{ij}(\text{known images}).$$
 
-    That is an approximation by pairs: its picks can tell less together than the highest scores do. With $\tau = 1$ the
-    known images are all that can be: then the entropy given the picks is counted in them, and the highest scores are
-    taken where they tell more together. No further pass of the prior either way.
+    That is an approximation by pairs: its picks can tell less together than the highest scores do. No further pass of
+    the prior.
 
     Attributes:
         known: images that the scene may look like; None for the distance alone, on any grid.
@@ -136,39 +166,17 @@ class Joint(Choice):
             )
 
     def __call__(self, scores: Tensor, n: int | Tensor, context: Context) -> Tensor:
-        _check(scores)
-        shape = masks.plane(context.grid)
-        best, reading = _pixels(scores, shape)
-        highest = TopK()(best, n, context) & ~best.isneginf()
-        most = best.shape[1] if best.is_meta else int(highest.sum(1).amax())
-        size = min(best.shape[1], max(SHORTLIST * most, SHORTEST))
-        chunk = self._chunk(size)
-        parts = [slice(first, first + chunk) for first in range(0, len(best), chunk)]
-        chosen = torch.cat([self._choose(best[part], highest[part], size, context, part) for part in parts])
-        return _actions(chosen, reading, scores)
-
-    def _chunk(self, size: int) -> int:
-        """Scenes that are looked at together, each with a shortlist of so many pixels."""
-        images = 0 if self.known is None else self.known.near
-        most = size * images**2 if self.trust == 1 else size * max(size, images)
-        return max(1, TOGETHER // max(1, most))
-
-    def _choose(self, scores: Tensor, highest: Tensor, size: int, context: Context, part: slice) -> Tensor:
-        """As many pixels of each scene of a part as are among its `highest`, bool `(B, H W)`."""
-        short, place = scores.topk(size, dim=1)  # (B, S)
-        n, correlation = highest.sum(1), self.closeness(place, masks.plane(context.grid))
-        if self.known is None:
-            chosen = masks.joint_top_k(short, n, correlation)
-        else:
-            y = self.known.check(context.observation, context.grid)
-            which, weights = self.known.nearest(y[part], context.side[part].label)
-            values = self.known.values(which, place)  # (B, near, S, C)
-            if self.trust == 1:
-                chosen = counted_top_k(short, n, values, weights, highest.gather(1, place))
-            else:
+        def pick(short: Tensor, place: Tensor, highest: Tensor, part: slice) -> Tensor:
+            correlation = self.closeness(place, masks.plane(context.grid))
+            if self.known is not None:
+                values, weights = self.known.like(context, part, place)
                 correlation = torch.lerp(correlation, self.likeness(values, weights), self.trust)
-                chosen = masks.joint_top_k(short, n, correlation)
-        return torch.zeros_like(highest).scatter_(1, place, chosen)
+            return masks.joint_top_k(short, highest.sum(1), correlation)
+
+        return _from_shortlist(scores, n, context, pick, self._numbers)
+
+    def _numbers(self, size: int) -> int:
+        return size * max(size, 0 if self.known is None else self.known.near)
 
     def closeness(self, place: Tensor, shape: tuple[int, int]) -> Tensor:
         r"""$e^{-|i - j| / \ell}$ of pixels `(B, S)`, given by their numbers in raster order; `(B, S, S)`."""
@@ -192,8 +200,29 @@ class Joint(Choice):
         return found
 
 
-SHORTLIST, SHORTEST = 5, 48  # so many of the highest scores for each pick, and so many at least, are looked at
-TOGETHER = 2**20  # numbers that are looked at together
+@dataclass(frozen=True)
+class Counted(Choice):
+    """The pixels that tell most together where known images are all that can be.
+
+    Each is the one of highest entropy given those before it, counted in the images that agree with what has been
+    measured; the highest scores are taken instead where they tell more together. Exact on a list of images, and of no
+    use where a scene is like none of them: `Joint` is for data.
+
+    Attributes:
+        known: the images.
+    """
+
+    known: KnownImages
+
+    def __call__(self, scores: Tensor, n: int | Tensor, context: Context) -> Tensor:
+        def pick(short: Tensor, place: Tensor, highest: Tensor, part: slice) -> Tensor:
+            values, weights = self.known.like(context, part, place)
+            return counted_top_k(short, highest.sum(1), values, weights, highest.gather(1, place))
+
+        return _from_shortlist(scores, n, context, pick, self._numbers)
+
+    def _numbers(self, size: int) -> int:
+        return size * self.known.near**2
 
 
 def counted_top_k(scores: Tensor, n: Tensor, values: Tensor, weights: Tensor, highest: Tensor) -> Tensor:

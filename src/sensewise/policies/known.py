@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from sensewise.errors import ConfigError
+from sensewise.policies.base import Context
 from sensewise.tokens import MASK, UNKNOWN, dequantize
 
 
@@ -72,6 +73,16 @@ class KnownImages:
             distance = distance + OTHER_LABEL * ((wanted != UNKNOWN) & (wanted != self.labels.to(y.device)))
         found = distance.topk(self.near, dim=1, largest=False)
         return found.indices, torch.softmax(-self.sharpness * found.values, dim=1)
+
+    def like(self, context: Context, part: slice, place: Tensor) -> tuple[Tensor, Tensor]:
+        """What the images nearest to a part of the scenes have at pixels `(B, S)`, and their weights.
+
+        Returns:
+            Intensities, with shape `(B, near, S, C)`, and weights `(B, near)`.
+        """
+        y = self.check(context.observation, context.grid)
+        which, weights = self.nearest(y[part], context.side[part].label)
+        return self.values(which, place), weights
 
     def values(self, which: Tensor, place: Tensor) -> Tensor:
         """Intensities of images `(B, near)` at pixels `(B, S)`, with shape `(B, near, S, C)`."""
