@@ -16,7 +16,7 @@ from sensewise.kspace import acs_rows
 from sensewise.networks.loupe import Loupe, LoupeRows
 from sensewise.presets import load as load_preset
 from sensewise.train.fit import step_generator
-from sensewise.train.gradient import FitSettings
+from sensewise.train.gradient import FitSettings, Training
 from sensewise.train.loupe import (
     LoupeObjective,
     LoupeRowsObjective,
@@ -26,7 +26,7 @@ from sensewise.train.loupe import (
     loupe_name,
     loupe_recipes,
 )
-from sensewise.train.processes import Execution
+from sensewise.train.processes import Execution, launch
 from sensewise.train.recipe import train_all
 from tiny_trainings import ACS, ROWS, slices
 
@@ -171,3 +171,17 @@ def test_rows_stop_when_they_have_settled(calm: float, ended: int, tmp_path: Pat
     assert recipe.train(tmp_path, Execution(resume=True, console=QUIET))
     assert len((tmp_path / "log.jsonl").read_text().splitlines()) == ended
     assert isinstance(load(tmp_path, "loupe-rows")[0], LoupeRows)
+
+
+@pytest.mark.parametrize("rate", [1.0, 10.0])
+def test_the_map_learns_at_its_own_rate(images: Scenes, tmp_path: Path, rate: float) -> None:
+    """Adam's first step is as long as its rate, whatever the gradient."""
+    made = settings(budgets=(0.25,), map_rate=rate, fit=FitSettings(steps=1, warmup=1, learning_rate=1e-3, average=0.0))
+    (recipe,) = loupe_recipes(made, images, images).values()
+    objective = recipe.objective(small_loupe())
+    before = objective.model.map.weight.detach().clone()
+    training = Training(objective, made.fit)
+    training.begin(launch(device="cpu"), compiled=False)
+    training.advance(0)
+    moved = (objective.model.map.weight.detach() - before).abs()
+    torch.testing.assert_close(moved.max(), torch.tensor(1e-3 * rate), rtol=1e-2, atol=0)

@@ -88,3 +88,19 @@ def test_a_kernel_without_a_gradient_stays():
     before = model["down"].weight.detach().clone()
     optimizer.step()
     assert torch.equal(model["down"].weight, before)
+
+
+def test_some_weights_learn_faster():
+    moved = []
+    for rates in ({"head.weight": 10.0}, None):
+        model = small()
+        optimizer = build_optimizer(model, "adamw", 1e-3, 0.0, rates)
+        for group in optimizer.param_groups:
+            group["lr"] *= group["rate"]
+        before = {name: weight.detach().clone() for name, weight in model.named_parameters()}
+        backward(model, 1)
+        optimizer.step()
+        moved.append({name: (weight.detach() - before[name]).norm() for name, weight in model.named_parameters()})
+    faster, alike = moved
+    for name in faster:
+        torch.testing.assert_close(faster[name], alike[name] * (10 if name == "head.weight" else 1), rtol=1e-3, atol=0)

@@ -9,6 +9,7 @@ import torch
 from rich.progress import Progress
 
 from sensewise.evaluate.journal import Journal, Value, digest_of
+from sensewise.evaluate.kept import Kept
 from sensewise.evaluate.method import Contender
 from sensewise.evaluate.rows import Row, summarise
 from sensewise.evaluate.task import Task
@@ -58,6 +59,11 @@ def score(task: Task, method: Contender, budget: float, seed: int) -> Value:
     return found
 
 
+def _used(task: Task, method: Contender, seeds: Sequence[int]) -> Sequence[int]:
+    """The seeds that make a difference."""
+    return seeds if task.noisy or method.is_random(task.start) else seeds[:1]
+
+
 def measure(
     task: Task, method: Contender, budget: float, seeds: Sequence[int], journal: Journal | None = None
 ) -> list[Value] | None:
@@ -69,7 +75,7 @@ def measure(
         As `score`, over all scenes; None where a measurement is another shard's.
     """
     journal = journal or Journal()
-    used = seeds if task.noisy or method.is_random(task.start) else seeds[:1]
+    used = _used(task, method, seeds)
     blocks = [task.part(slice(i, i + BLOCK)) for i in range(0, len(task.scenes), BLOCK)]
     whole = digest_of([task.describe(), method.describe()])
     found: list[Value | None] = []
@@ -102,6 +108,7 @@ def evaluate(
     journal: Journal | None = None,
     progress: Progress | None = None,
     paper: Published | None = None,
+    kept: Kept | None = None,
 ) -> list[Row]:
     """Rows for every method, budget, judge and metric.
 
@@ -111,27 +118,32 @@ def evaluate(
         seeds: of the starts, random masks and noise.
         journal: remembers measurements; what another shard has to measure has no rows.
         paper: the paper's values; they belong to methods without further columns.
+        kept: rows of an earlier file, which are not measured again.
     """
     progress = progress or Progress(disable=True)
     bar = progress.add_task(task.name, total=len(budgets) * sum(method.steps + 1 for method in methods))
     rows: list[Row] = []
     for budget, method in product(budgets, methods):
         progress.update(bar, description=f"{task.name}: {method.name} {method.steps} s={budget:g}")
-        values = measure(task, method, budget, seeds, journal)
-        if values is not None:
-            rows += _rows(task, method, budget, values, {} if method.columns else paper or {})
+        known = {} if method.columns else paper or {}
+        found = kept and kept(_rows(task, method, budget, [], known), len(_used(task, method, seeds)))
+        if not found and (values := measure(task, method, budget, seeds, journal)) is not None:
+            found = _rows(task, method, budget, values, known)
+        rows += found or []
         progress.advance(bar, method.steps + 1)
     progress.remove_task(bar)
     return rows
 
 
 def _rows(task: Task, method: Contender, budget: float, values: Sequence[Value], paper: Published) -> list[Row]:
-    density = sum(value["density"] for value in values) / len(values)
+    """Rows of the values of every seed; without values, rows that are only named."""
+    density = sum(value["density"] for value in values) / max(1, len(values))
     rows = []
     for name, metrics in {**{name: judge.metrics for name, judge in task.judges.items()}, "": task.also}.items():
         reconstructor = name if name and len(task.judges) > 1 else None
         for metric in metrics:
-            mean, sd = summarise([value[f"{name} {metric}".strip()] for value in values])
+            found = [value[f"{name} {metric}".strip()] for value in values]
+            mean, sd = summarise(found) if found else (None, None)
             rows.append(
                 Row(
                     dataset=task.name,

@@ -11,6 +11,7 @@ from rich.progress import Progress
 from sensewise.errors import ConfigError
 from sensewise.evaluate.evaluate import Published, evaluate
 from sensewise.evaluate.journal import Journal, code_digest
+from sensewise.evaluate.kept import Kept
 from sensewise.evaluate.method import Contender
 from sensewise.evaluate.results import Results
 from sensewise.evaluate.rows import Row
@@ -31,18 +32,29 @@ class Setup:
         seeds: of everything random.
         journal: remembers measurements.
         progress: shows how far it is; silent by default.
+        kept: rows of an earlier file, which are not measured again.
     """
 
     preset: str = "cpu"
     seeds: Sequence[int] = range(5)
     journal: Journal = field(default_factory=Journal)
     progress: Progress = field(default_factory=_silent)
+    kept: Kept | None = None
 
     def evaluate(
         self, task: Task, methods: Sequence[Contender], budgets: Sequence[float], paper: Published | None = None
     ) -> list[Row]:
         """`evaluate` with these seeds, this journal and this progress bar."""
-        return evaluate(task, methods, budgets, self.seeds, journal=self.journal, progress=self.progress, paper=paper)
+        return evaluate(
+            task,
+            methods,
+            budgets,
+            self.seeds,
+            journal=self.journal,
+            progress=self.progress,
+            paper=paper,
+            kept=self.kept,
+        )
 
 
 @dataclass(frozen=True)

@@ -47,6 +47,7 @@ class Row:
         side: its height and width.
         stop: the level that a stop waits for: expected errors, or an expected PSNR in dB.
         promise: how probable it should be that the level is kept.
+        commit: of the code that measured it, where that is not the commit of its file.
     """
 
     dataset: str
@@ -82,6 +83,7 @@ class Row:
     side: int | None = None
     stop: float | None = None
     promise: float | None = None
+    commit: str | None = None
 
     def as_json(self) -> dict[str, Any]:
         """The columns that say something; mean, sd and paper always stand there."""

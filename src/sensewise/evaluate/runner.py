@@ -11,6 +11,7 @@ from rich.progress import Progress
 from sensewise.errors import DataError
 from sensewise.evaluate.experiment import Experiment, Setup
 from sensewise.evaluate.journal import Journal, Measure, Plan, Value, join
+from sensewise.evaluate.kept import Kept
 from sensewise.evaluate.results import Results
 from sensewise.files import locked
 
@@ -18,10 +19,10 @@ Engine = Callable[[Sequence[str]], Iterable[tuple[str, Value, float]]]
 """Has measurements made elsewhere: from their keys to key, value and seconds of each, in any order, as they come."""
 
 
-def plan(experiment: Experiment, preset: str, seeds: Sequence[int]) -> dict[str, Measure]:
-    """Every measurement of an experiment by key; none of them is made."""
+def plan(experiment: Experiment, preset: str, seeds: Sequence[int], kept: Kept | None = None) -> dict[str, Measure]:
+    """Every measurement of an experiment by key, apart from rows that are kept; none of them is made."""
     noted = Plan()
-    experiment.run(Setup(preset, seeds, noted))
+    experiment.run(Setup(preset, seeds, noted, kept=kept))
     return noted.measures
 
 
@@ -33,6 +34,7 @@ def run_experiment(
     progress: Progress | None = None,
     shard: tuple[int, int] = (0, 1),
     engine: Engine | None = None,
+    kept: Kept | None = None,
 ) -> Results | None:
     """Run one experiment, or go on with it, and write `folder/NAME.json`.
 
@@ -40,6 +42,7 @@ def run_experiment(
         engine: makes the measurements that are missing, elsewhere; each is journalled here as it comes. What it leaves
             is measured here.
         shard: `(i, n)` makes every n-th measurement only, for `merge_shards`; then no results are written.
+        kept: rows of an earlier file, which are not measured again.
 
     Returns:
         The results; None for one shard of several.
@@ -52,12 +55,15 @@ def run_experiment(
         journal = Journal(part, origin, shard)
         shown = progress or Progress(disable=True)
         if engine is not None:
-            missing = [key for key in plan(experiment, preset, seeds) if key not in journal.found]
+            missing = [key for key in plan(experiment, preset, seeds, kept) if key not in journal.found]
             for key, value, taken in shown.track(engine(missing), total=len(missing), description=name):
                 journal.add(key, value, taken)
-        results = experiment.run(Setup(preset, seeds, journal, shown))
+        results = experiment.run(Setup(preset, seeds, journal, shown, kept))
+        if kept is not None:
+            kept.check(results.weights)
         if not journal.is_shard:
             seconds = time.monotonic() - begun + journal.seconds_before  # earlier sittings and shards count as well
+            seconds += kept.earlier.seconds if kept is not None else 0.0
             results = replace(results, seconds=seconds)
             results.write(folder / f"{name}.json")
             part.unlink()
@@ -67,7 +73,12 @@ def run_experiment(
 
 
 def merge_shards(
-    experiment: Experiment, preset: str, seeds: Sequence[int], folder: Path, progress: Progress | None = None
+    experiment: Experiment,
+    preset: str,
+    seeds: Sequence[int],
+    folder: Path,
+    progress: Progress | None = None,
+    kept: Kept | None = None,
 ) -> Results:
     """Put the journals of all shards together and write `folder/NAME.json`; what no shard measured is measured now."""
     name = experiment.name
@@ -75,7 +86,7 @@ def merge_shards(
     if not parts:
         raise DataError(f"{folder} holds no shard of {name}: make them with `sensewise run {name} --shard i/n`")
     join(parts, folder / f"{name}.partial.jsonl")
-    results = run_experiment(experiment, preset, seeds, folder, progress)
+    results = run_experiment(experiment, preset, seeds, folder, progress, kept=kept)
     assert results is not None
     for part in parts:
         part.unlink()

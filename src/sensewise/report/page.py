@@ -71,7 +71,9 @@ def _origin(results: Results) -> str:
     """Where and when results were made."""
     minutes = results.seconds / 60
     time = f"{results.seconds:.0f} s" if minutes < 2 else f"{minutes:.0f} minutes"
-    return f"commit {results.commit[:12]}, {time} on {results.machine.get('cpu', 'an unknown machine')}."
+    earlier = sorted({row.commit[:12] for row in results.rows if row.commit})
+    kept = f" Rows of other methods were measured at commit {' and '.join(earlier)}." if earlier else ""
+    return f"commit {results.commit[:12]}, {time} on {results.machine.get('cpu', 'an unknown machine')}.{kept}"
 
 
 def _contents(sections: Sequence[Section]) -> dict[str, bytes]:

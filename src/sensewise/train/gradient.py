@@ -32,6 +32,7 @@ class Objective(ABC):
         model: what is trained.
         frozen: models that the loss asks.
         forward_methods: methods of the model that the loss calls besides `forward`.
+        rates: names of weights that learn faster or slower than the others, and by what factor.
         team: the processes that share the work, from `begin` on.
         device: where everything is computed.
     """
@@ -39,6 +40,7 @@ class Objective(ABC):
     model: nn.Module
     frozen: tuple[nn.Module, ...] = ()
     forward_methods: tuple[str, ...] = ()
+    rates: Mapping[str, float] = {}
     team: Team = Team()
     device: torch.device = torch.device("cpu")
 
@@ -157,7 +159,7 @@ class Training(Job):
         self.objective, self.settings = objective, settings
         self.steps, self.save_minutes = settings.steps, settings.save_minutes
         self.optimizer = build_optimizer(
-            objective.model, settings.optimizer, settings.learning_rate, settings.weight_decay
+            objective.model, settings.optimizer, settings.learning_rate, settings.weight_decay, objective.rates
         )
         self.average = copy.deepcopy(objective.model).requires_grad_(False).eval()
         self.losses = torch.zeros(2, dtype=torch.float64)  # since the last look: their sum, how many
@@ -199,7 +201,7 @@ class Training(Job):
 
     def advance(self, step: int) -> dict[str, float]:
         for group in self.stepper.param_groups:
-            group["lr"] = learning_rate(self.settings, step)
+            group["lr"] = learning_rate(self.settings, step) * group.get("rate", 1.0)
         with self.team.autocast():
             loss = self.objective.loss(self.model, step, step_generator(self.settings.seed, step))
         self.fabric.backward(loss)

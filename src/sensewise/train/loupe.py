@@ -44,6 +44,7 @@ class Settling(Objective):
 
     def start_from(self, mask: Tensor) -> None:
         """Begin with the mask of the fresh weights, bool `(K,)`."""
+        self.rates = {"map.weight": self.settings.map_rate}
         self.first = mask
         self.last = mask.clone()
         self.calm = torch.zeros((), dtype=torch.int64)
@@ -80,6 +81,7 @@ class LoupeSettings:
         blocks: of its U-Net.
         calm: the run ends when at most this fraction of the top-k pixels has changed from one look to the next,
         patience: so many times in a row.
+        map_rate: learning rate of the probabilities over that of the U-Net.
     """
 
     budgets: tuple[float, ...] = (0.05, 0.1, 0.2, 0.3)
@@ -89,6 +91,7 @@ class LoupeSettings:
     fit: FitSettings = field(default_factory=FitSettings)
     calm: float = 0.02
     patience: int = 20
+    map_rate: float = 1.0
 
     def __post_init__(self) -> None:
         if self.batch_size < 1 or self.patience < 1:
@@ -201,12 +204,14 @@ class LoupeRowsSettings:
         base: channels of its U-Net at full resolution.
         calm: the run ends when at most this fraction of the rows has changed from one look to the next,
         patience: so many times in a row.
+        map_rate: learning rate of the probabilities over that of the U-Net.
     """
 
     batch_size: int = 8
     base: int = 16
     calm: float = 0.02
     patience: int = 20
+    map_rate: float = 1.0
     fit: FitSettings = field(default_factory=FitSettings)
 
     def __post_init__(self) -> None:

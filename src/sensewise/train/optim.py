@@ -1,7 +1,7 @@
 """Optimisers: AdamW, and Muon for the kernels inside a network (docs/lab-notes.md has what it gains)."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
 import torch
@@ -14,11 +14,20 @@ QUINTIC = (3.4445, -4.7750, 2.0315)  # Jordan et al., "Muon", 2024: steepest at 
 ROUNDS = 5
 
 
-def build_optimizer(model: nn.Module, kind: Kind, learning_rate: float, weight_decay: float) -> torch.optim.Optimizer:
-    """The optimiser of all weights of a model."""
+def build_optimizer(
+    model: nn.Module, kind: Kind, learning_rate: float, weight_decay: float, rates: Mapping[str, float] | None = None
+) -> torch.optim.Optimizer:
+    """The optimiser of all weights of a model.
+
+    Args:
+        rates: names of weights, and by what their learning rate is multiplied (AdamW alone); the others have 1.
+    """
     options: Any = {"lr": learning_rate, "betas": (0.9, 0.99), "weight_decay": weight_decay, "fused": True}
     if kind == "adamw":
-        return torch.optim.AdamW(model.parameters(), **options)
+        groups: dict[float, list[nn.Parameter]] = {1.0: []}
+        for name, parameter in model.named_parameters():
+            groups.setdefault((rates or {}).get(name, 1.0), []).append(parameter)
+        return torch.optim.AdamW([{"params": group, "rate": rate} for rate, group in groups.items()], **options)
     inner = [p for name, p in model.named_parameters() if p.dim() == 4 and not set(EDGES) & set(name.split("."))]
     chosen = set(map(id, inner))
     return Muon(inner, [p for p in model.parameters() if id(p) not in chosen], **options)

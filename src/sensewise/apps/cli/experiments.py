@@ -23,8 +23,19 @@ from sensewise.apps.cli.options import (
 if TYPE_CHECKING:
     from sensewise.evaluate import results as result_files
     from sensewise.evaluate.experiment import Experiment
+    from sensewise.evaluate.kept import Kept
 
 Name = Annotated[str, typer.Argument(help="An experiment's name, all, or module:EXPERIMENT.")]
+Keep = Annotated[
+    bool, typer.Option("--keep", help="Keep the rows that the results file has, and measure what it lacks.")
+]
+Again = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="With --keep: a method to measure again, by the beginning of its name, such as loupe. May be repeated.",
+        show_default="none",
+    ),
+]
 
 
 def run(
@@ -38,6 +49,8 @@ def run(
     fast: Annotated[
         Path | None, typer.Option(help="For pictures: a clone of FAST, which is run beside ours.", show_default="none")
     ] = None,
+    keep: Keep = False,
+    again: Again = None,
 ) -> None:
     """Run an experiment of the paper and write results/EXPERIMENT.json. Run it again to go on after a stop."""
     from sensewise import presets
@@ -54,8 +67,9 @@ def run(
     with connected(cluster, workers) as client:
         for name, one in chosen.items():
             spread = engine(client, Named(name), preset, range(seeds))
+            kept = _kept(results / f"{one.name}.json", keep, again)
             with progress_bar() as progress:
-                found = run_experiment(one, preset, range(seeds), results, progress, part, spread)
+                found = run_experiment(one, preset, range(seeds), results, progress, part, spread, kept)
             _say(found, name, results / one.name)
 
 
@@ -64,13 +78,27 @@ def merge(
     preset: Annotated[str, typer.Option(help="That of the shards.")] = "cpu",
     seeds: Seeds = 5,
     results: Results = Path("results"),
+    keep: Keep = False,
+    again: Again = None,
 ) -> None:
     """Put the shards of `run --shard i/n` together and write results/EXPERIMENT.json."""
     from sensewise.evaluate.runner import merge_shards
 
     for name, one in _experiments(experiment, results).items():
+        kept = _kept(results / f"{one.name}.json", keep, again)
         with progress_bar() as progress:
-            _say(merge_shards(one, preset, range(seeds), results, progress), name, results / one.name)
+            _say(merge_shards(one, preset, range(seeds), results, progress, kept), name, results / one.name)
+
+
+def _kept(path: Path, keep: bool, again: list[str] | None) -> "Kept | None":
+    """The rows of an earlier file that are not measured again; none without --keep."""
+    from sensewise.errors import ConfigError
+    from sensewise.evaluate.kept import Kept
+    from sensewise.evaluate.results import read_results
+
+    if again and not keep:
+        raise ConfigError("--again goes with --keep: without it everything is measured again")
+    return Kept(read_results(path), tuple(again or ())) if keep else None
 
 
 def _experiments(name: str, folder: Path) -> "dict[str, Experiment]":
