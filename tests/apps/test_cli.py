@@ -214,7 +214,6 @@ def test_bad_input(sensewise, tmp_path, command, message):
 
 EXPERIMENT = """
 from sensewise.data import bundled_mnist
-from sensewise.evaluate.evaluate import evaluate
 from sensewise.evaluate.experiment import Experiment
 from sensewise.evaluate.method import Method
 from sensewise.evaluate.own_data import pixel_task
@@ -224,7 +223,7 @@ from sensewise.policies.simple import Random
 
 def run(setup):
     task = pixel_task(bundled_mnist(2), load_prior("quick"), ("errors",))
-    rows = evaluate(task, [Method("random", Random())], (0.1, 0.2), setup.seeds, journal=setup.journal)
+    rows = setup.evaluate(task, [Method("random", Random())], (0.1, 0.2))
     return Results("own", setup.preset, "mnist", rows, notes=["Two [digits] only."])
 
 OWN = Experiment("own", run)
@@ -255,6 +254,23 @@ def test_shards_are_merged(sensewise, tmp_path, own_experiment):
     whole = json.loads((tmp_path / "results/own.json").read_text())["rows"]
     sensewise("run", "own_table:OWN", "--seeds", 2, "--results", "alone")
     assert json.loads((tmp_path / "alone/own.json").read_text())["rows"] == whole
+
+
+def test_rows_are_kept(sensewise, tmp_path, own_experiment):
+    path = tmp_path / "results/own.json"
+    code, _, err = sensewise("run", "own_table:OWN", "--keep")
+    assert code == 2
+    assert "own.json does not exist" in err
+    assert sensewise("run", "own_table:OWN", "--seeds", 2)[0] == 0
+    before = json.loads(path.read_text())
+    path.write_text(json.dumps(before | {"commit": "earlier"}))
+    code, _, err = sensewise("run", "own_table:OWN", "--seeds", 2, "--again", "random")
+    assert code == 2
+    assert "--again goes with --keep" in err
+    assert sensewise("run", "own_table:OWN", "--seeds", 2, "--keep")[0] == 0
+    assert json.loads(path.read_text())["rows"] == [row | {"commit": "earlier"} for row in before["rows"]]
+    assert sensewise("run", "own_table:OWN", "--seeds", 2, "--keep", "--again", "rand")[0] == 0
+    assert json.loads(path.read_text())["rows"] == before["rows"]
 
 
 def test_fetch(sensewise, monkeypatch):

@@ -149,7 +149,6 @@ DRAWN = (
     "loupe",
     "relaxed-profile",
     "energy-oracle",
-    "nearest-mask",
     "sequential-entropy",
     "sequential-value",
 )
