@@ -19,14 +19,22 @@ SMOOTH = 12  # sensitivities have at most so few details: a block of a sixth of 
 
 def to_kspace(image: Tensor) -> Tensor:
     """The centred orthonormal Fourier transform of images `(..., H, W)`, complex."""
-    shifted = torch.fft.ifftshift(image, dim=_SIDES)
-    return torch.fft.fftshift(torch.fft.fft2(shifted, norm="ortho"), dim=_SIDES)
+    return to_middle(torch.fft.fft2(to_corner(image), norm="ortho"))
 
 
 def to_image(kspace: Tensor) -> Tensor:
     """The inverse and adjoint of `to_kspace`: a complex image `(..., H, W)`."""
-    shifted = torch.fft.ifftshift(kspace, dim=_SIDES)
-    return torch.fft.fftshift(torch.fft.ifft2(shifted, norm="ortho"), dim=_SIDES)
+    return to_middle(torch.fft.ifft2(to_corner(kspace), norm="ortho"))
+
+
+def to_corner(values: Tensor) -> Tensor:
+    """The middle of images or k-space `(..., H, W)` moved to the first row and column, as plain transforms have it."""
+    return torch.fft.ifftshift(values, dim=_SIDES)
+
+
+def to_middle(values: Tensor) -> Tensor:
+    """The inverse of `to_corner`."""
+    return torch.fft.fftshift(values, dim=_SIDES)
 
 
 def over_coils(values: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ def sensewise(monkeypatch, capsys, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SENSEWISE_DATA", str(tmp_path / "data"))
     monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(cli, "keep_memory", bool)  # the tests' own process goes on as it is
 
     def call(*arguments):
         monkeypatch.setattr(sys, "argv", ["sensewise", *map(str, arguments)])

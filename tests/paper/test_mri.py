@@ -199,7 +199,8 @@ def test_compressed_sensing_judges_every_mask_in_tables_and_figures(masks, seque
         judge, sensing = section.tables[:2]
         assert "U-Net B" in judge.caption
         assert "compressed sensing" in sensing.caption
-        assert [name for name, _ in sensing.lines] == [name for name, _ in judge.lines]
+        lines = [name for name, _ in judge.lines if "another slice" not in name]  # controls have three judges
+        assert [name for name, _ in sensing.lines] == lines
         assert sensing.head == judge.head
 
 

@@ -1,6 +1,6 @@
 """A task: what is measured, what is known beforehand, and who judges the result. The same for every sensor."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
@@ -66,6 +66,10 @@ class Task:
     def first(self, count: int) -> Self:
         """The same task for the first scenes."""
         return self.part(slice(0, count))
+
+    def judged_by(self, names: Collection[str]) -> Self:
+        """The same task with some of its judges."""
+        return replace(self, judges={name: judge for name, judge in self.judges.items() if name in names})
 
     def describe(self) -> Any:
         """Everything that a measurement depends on, as JSON: scenes, side information, judges with their weights."""

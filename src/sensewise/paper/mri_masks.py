@@ -91,13 +91,17 @@ def measure(
     paper: Published | None = None,
 ) -> Results:
     """Heuristics, static masks and learned methods on some slices, with everything that the figures show."""
-    methods, seed = [*heuristics(), *static_methods(masks), *learned], setup.seeds[0]
-    rows = setup.evaluate(task, methods, models.mri.budgets, paper)
+    controls = [method for method in learned if "scout" in method.columns]
+    others = [method for method in learned if "scout" not in method.columns]
+    methods = [*heuristics(), *static_methods(masks), *others]
+    seed, budgets = setup.seeds[0], models.mri.budgets
+    rows = setup.evaluate(task, methods, budgets, paper)
+    rows += setup.evaluate(task.judged_by(set(task.judges) - {"cs-wavelet"}), controls, budgets)
     arrays: Arrays = {
         f"rows/{method}/{budget:g}": mask.numpy() for method, found in masks.items() for budget, mask in found.items()
     }
     (density,) = heuristics(("variable-density",))
-    for budget in models.mri.budgets:
+    for budget in budgets:
         arrays[f"rows/{density.name}/{budget:g}"] = spend(task.first(1), density, budget, seed).mask[0].numpy()
     arrays |= slice_arrays(task, methods, seed)
     return Results(name, setup.preset, task.name, rows, models.weights, models.notes, arrays)
@@ -120,8 +124,6 @@ def slice_arrays(task: Task, methods: Sequence[Method], seed: int) -> Arrays:
         x = magnitude(one.values)
         arrays[f"example/{name}/target"] = _small(x / x.max())
         for method in methods:
-            if "scout" in method.columns:
-                continue
             taken = spend(one, method, EXAMPLE_BUDGET, seed)
             drawn = judge(taken.observation, taken.mask)
             arrays[f"example/{name}/{method.name}"] = _small(drawn / x.max())

@@ -1,6 +1,5 @@
 """`mri-sequential`: Table mri-closed, and beyond the paper the value of a row with its one-step ceiling."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -47,6 +46,7 @@ PAPER = published(
 """Table mri-closed, on fastMRI."""
 
 
+IMAGINED_JUDGES = (JUDGE, "unet-a", "cs-wavelet")
 IMAGINED = 64  # slices on which images are imagined, at the smallest budget: that takes seconds per slice
 SCORES = {
     "sequential-entropy": "entropy of a row (nats)",
@@ -66,9 +66,9 @@ def run(setup: Setup) -> Results:
     by_profile, planned = models.by_profile(), models.planned()
     by_value = planned + models.by_value()
     rows = setup.evaluate(task, [*base, *by_profile, *by_value], budgets, PAPER)
-    few = _judged_by(task.first(models.mri.oracle_slices), "oracle", (JUDGE, "unet-a"))
+    few = replace(task.first(models.mri.oracle_slices), columns={"slices": "oracle"}).judged_by((JUDGE, "unet-a"))
     rows += setup.evaluate(few, [*base, *by_value, _oracle(models, few)], budgets)
-    imagined = _judged_by(task.first(IMAGINED), "samples", (JUDGE, "unet-a", "cs-wavelet"))
+    imagined = replace(task.first(IMAGINED), columns={"slices": "samples"}).judged_by(IMAGINED_JUDGES)
     samples = models.by_samples(train.values)
     rows += setup.evaluate(imagined, [*base, *samples, _oracle(models, imagined)], budgets[:1])
     number = int(difficulty(task, setup.seeds[0])[(len(val) - 1) // 2])
@@ -77,11 +77,6 @@ def run(setup: Setup) -> Results:
     for method in [*(m for m in by_profile if m.steps == 16), *(m for m in planned if m.steps == 4)]:
         arrays |= step_arrays(one, method, setup.seeds[0])
     return Results("mri-sequential", setup.preset, task.name, rows, models.weights, models.notes, arrays)
-
-
-def _judged_by(task: Task, slices: str, names: Sequence[str]) -> Task:
-    """Some slices, judged by those reconstructors alone whose tables are shown."""
-    return replace(task, columns={"slices": slices}, judges={name: task.judges[name] for name in names})
 
 
 def _oracle(models: MRIModels, task: Task) -> Method:
@@ -126,9 +121,7 @@ def section(results: Results) -> Section:
             "The same: NMSE under U-Net B lower than that of the static search by per cent",
             "nmse-gain",
         ),
-        *under_judges(
-            imagined, (JUDGE, "unet-a", "cs-wavelet"), f", rows by imagined images, the first {IMAGINED} slices"
-        ),
+        *under_judges(imagined, IMAGINED_JUDGES, f", rows by imagined images, the first {IMAGINED} slices"),
     ]
     figures = []
     for place in dict.fromkeys(key.rpartition("/")[0] for key in results.arrays if key.startswith("story/")):

@@ -12,7 +12,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from sensewise.kspace import combine, magnitude, per_row, sensitivities, to_image, to_kspace
+from sensewise.kspace import combine, magnitude, per_row, sensitivities, to_corner, to_middle
 from sensewise.reconstruct.base import NOTHING, Reconstructor
 from sensewise.sensors.base import Side
 
@@ -59,14 +59,16 @@ class CsWavelet(Reconstructor):
         return torch.cat([self._solve(y, m) for y, m in parts])
 
     def _solve(self, y: Tensor, mask: Tensor) -> Tensor:
-        maps = sensitivities(y, mask) if y.dim() == 4 else None
-        measured = per_row(mask, y)
+        """Iterate with the middle of k-space and image in the corner: no transform has to move it."""
+        maps = to_corner(sensitivities(y, mask)) if y.dim() == 4 else None
+        measured, y = to_corner(per_row(mask, y).expand_as(y)), to_corner(y)
 
         def completed(image: Tensor) -> Tensor:
-            return torch.where(measured, y, to_kspace(image if maps is None else maps * image.unsqueeze(1)))
+            seen = image if maps is None else maps * image.unsqueeze(1)
+            return torch.where(measured, y, torch.fft.fft2(seen, norm="ortho"))
 
         def agreeing(image: Tensor) -> Tensor:
-            found = to_image(completed(image))
+            found = torch.fft.ifft2(completed(image), norm="ortho")
             return found if maps is None else combine(found, maps)
 
         x = agreeing(torch.zeros(len(y), *y.shape[-2:], dtype=y.dtype, device=y.device))
@@ -78,7 +80,7 @@ class CsWavelet(Reconstructor):
             following = (1 + (1 + 4 * momentum**2) ** 0.5) / 2
             ahead = fresh + (momentum - 1) / following * (fresh - x)
             x, momentum = fresh, following
-        return magnitude(completed(x))
+        return magnitude(to_middle(completed(x)))
 
     def _sparser(self, image: Tensor, threshold: Tensor, shift: int) -> Tensor:
         """Wavelet details made smaller by a threshold `(B, 1, 1)`; other shifts each time leave no blocks."""

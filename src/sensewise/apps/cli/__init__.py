@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 from sensewise import __version__
 from sensewise.apps.cli import data, experiments, models, scan, scenes, train
 from sensewise.apps.cli.options import err, is_first, say
+from sensewise.apps.memory import keep_memory
 from sensewise.errors import ProcessError, SensewiseError
 
 ORDER = (
@@ -20,6 +21,8 @@ ORDER = (
     *("run", "merge", "report", "bench", "info", "calibrate", "export", "bridge", "scan"),
 )
 """As a newcomer needs them."""
+LONG = ("demo", "train", "evaluate", "run", "merge", "bench", "calibrate")
+"""Commands that compute for minutes to hours, and may keep what memory they need."""
 
 
 class InOrder(TyperGroup):
@@ -70,6 +73,8 @@ def fail(message: str) -> NoReturn:
 
 def main() -> None:
     """The console script."""
+    if set(sys.argv[1:2]) & set(LONG):
+        keep_memory()
     try:
         app()
     except SensewiseError as error:
