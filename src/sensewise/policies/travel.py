@@ -11,6 +11,7 @@ from sensewise import masks
 WINDOW = 512  # places untangled at a time: a table of all distances of more of them would grow too large
 FEW = 64  # places up to which two first guesses are tried
 MANY = 2048  # places from which on nearest neighbours take too long to find
+NEAR = 8  # places near each one that long paths try first
 ROUNDS = 64  # of moves that do not touch each other; a dozen or two are enough
 
 
@@ -47,13 +48,13 @@ def _total(points: np.ndarray, start: np.ndarray | None) -> float:
 
 def _nearest_neighbours(points: np.ndarray, start: np.ndarray | None) -> np.ndarray:
     """Always on to the nearest place that is left, the first of equal ones."""
-    left = points.astype(np.float64)
-    here = left[0] if start is None else start
-    order = np.empty(len(points), dtype=np.int64)
+    rows, columns = points.T.astype(np.float64)  # (n,) each: the quickest to compute with
+    row, column = points[0] if start is None else start
+    left, order = rows.copy(), np.empty(len(points), dtype=np.int64)
     for turn in range(len(points)):
-        order[turn] = np.square(left - here).sum(axis=1).argmin()
-        here = points[order[turn]]
-        left[order[turn]] = np.inf
+        down, right = left - row, columns - column
+        order[turn] = chosen = (down * down + right * right).argmin()
+        row, column, left[chosen] = rows[chosen], columns[chosen], np.inf
     return order
 
 
@@ -85,28 +86,53 @@ def _two_opt(points: np.ndarray, before: np.ndarray | None, after: np.ndarray | 
     count = len(points)
     ends = [points[0] if end is None else end for end in (before, after)]
     nodes = np.concatenate([ends[:1], points, ends[1:]]).astype(np.float64)  # (n + 2, 2)
-    distance = np.linalg.norm(nodes[:, None] - nodes, axis=2)  # (n + 2, n + 2)
+    down, right = (side[:, None] - side for side in nodes.T)
+    distance = np.sqrt(down * down + right * right)  # (n + 2, n + 2)
     for node, end in ((0, before), (count + 1, after)):
         if end is None:
             distance[node] = distance[:, node] = 0.0
     path = np.arange(count + 2)
+    near = np.argpartition(distance, NEAR, axis=1)[:, : NEAR + 1] if count > FEW else None  # (n + 2, NEAR + 1)
     for _ in range(ROUNDS):
-        along = distance[np.ix_(path, path)]
-        edges = along.diagonal(1)  # (n + 1,)
-        saved = np.triu(edges[:, None] + edges - along[:-1, :-1] - along[1:, 1:], k=1)
-        moves = _disjoint(saved)
-        if not moves:
-            break
+        best, gain = _all_moves(distance, path) if near is None else _near_moves(distance, path, near)
+        moves = _disjoint(best, gain)
         for first, last in moves:
             path[first + 1 : last + 1] = path[first + 1 : last + 1][::-1]
+        if not moves and near is None:
+            break
+        near = near if moves else None  # what is left is looked for everywhere
     return path[1:-1] - 1
 
 
-def _disjoint(saved: np.ndarray) -> list[tuple[int, int]]:
-    """The best reversals of a round, best first, none of which shares an edge or a piece with another."""
-    best = saved.argmax(axis=1)  # the best end for every beginning
-    gain = saved[np.arange(len(saved)), best]
-    taken = np.zeros(len(saved) + 1, dtype=bool)
+def _all_moves(distance: np.ndarray, path: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """For every edge of a path where a reversal may begin, the best edge for its end, and what that saves."""
+    along = distance[np.ix_(path, path)]
+    edges = along.diagonal(1)  # (n + 1,)
+    saved = np.triu(edges[:, None] + edges - along[:-1, :-1] - along[1:, 1:], k=1)
+    best = saved.argmax(axis=1)
+    return best, saved[np.arange(len(saved)), best]
+
+
+def _near_moves(distance: np.ndarray, path: np.ndarray, near: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The same among reversals that join a place to one of those near it: a small part of all."""
+    place = np.empty_like(path)  # of every node along the path
+    place[path] = np.arange(len(path))
+    here, there = place[:, None], place[near]
+    first, last = np.minimum(here, there).ravel(), np.maximum(here, there).ravel()
+    first, last = np.concatenate([first, first - 1]), np.concatenate([last, last - 1])  # beginnings joined, or ends
+    fits = (first >= 0) & (last < len(path) - 1) & (first < last)
+    first, last = first[fits], last[fits]
+    a, b, c, d = path[first], path[first + 1], path[last], path[last + 1]
+    saved = distance[a, b] + distance[c, d] - distance[a, c] - distance[b, d]
+    order = np.argsort(saved)  # of several ends the best is written last
+    best, gain = np.zeros(len(path) - 1, dtype=np.int64), np.zeros(len(path) - 1)
+    best[first[order]], gain[first[order]] = last[order], saved[order]
+    return best, gain
+
+
+def _disjoint(best: np.ndarray, gain: np.ndarray) -> list[tuple[int, int]]:
+    """The reversals of a round, best first, none of which shares an edge or a piece with another."""
+    taken = np.zeros(len(best) + 1, dtype=bool)
     moves = []
     for first in np.argsort(-gain, kind="stable"):
         if gain[first] <= 1e-9:
