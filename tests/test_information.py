@@ -8,12 +8,26 @@ from sensewise.information import entropy, joint_entropy, observed_pixels, per_p
 from sensewise.tokens import MASK, observe
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_entropy_of_what_is_nearly_certain(dtype):
+    """Against the sum in Python, for probabilities down to those that round to 0; the gradient is finite."""
+    for exponent in (1, 10, 80, 100, 110, 700, 800):
+        log_probs = torch.tensor([0.0, -exponent], dtype=dtype).log_softmax(-1).requires_grad_()
+        found = entropy(log_probs)
+        p = math.exp(-exponent) / (1 + math.exp(-exponent))
+        exact = -math.log1p(-p) * (1 - p) + (p * (exponent + math.log1p(math.exp(-exponent))))
+        assert found.item() == pytest.approx(exact, rel=1e-5, abs=1e-7 if dtype == torch.float32 else 1e-15)
+        found.backward()
+        assert bool(log_probs.grad.isfinite().all())
+
+
 @pytest.mark.parametrize("states", [2, 3, 8])
 def test_entropy_bounds(states):
     uniform = torch.full((states,), 1 / states).log()
     assert entropy(uniform).item() == pytest.approx(math.log(states))
     certain = torch.full((states,), -torch.inf)
     certain[1] = 0.0
+    assert math.copysign(1, entropy(certain).item()) == 1
     assert entropy(certain).item() == 0
     anything = entropy(torch.randn(500, states, generator=seeded()).log_softmax(-1))
     assert ((anything > 0) & (anything <= math.log(states) + 1e-6)).all()

@@ -12,7 +12,8 @@ from torch import Tensor
 
 def entropy(log_probs: Tensor) -> Tensor:
     r"""$H_i = -\sum_k p_i(k) \log p_i(k)$ for log-probabilities `(..., N)`; exactly 0 where a site is certain."""
-    return torch.special.entr(log_probs.exp()).sum(-1)
+    finite = log_probs.clamp(min=torch.finfo(log_probs.dtype).min)  # what is impossible counts 0, not 0 times infinity
+    return 0 - (log_probs.exp() * finite).sum(-1)  # 0, and not -0, where a site is certain
 
 
 def variance(log_probs: Tensor) -> Tensor:
