@@ -44,6 +44,25 @@ def test_layers_match_numpy(shape, budget):
     np.testing.assert_allclose(relaxed_mask(layer(), u).detach().numpy(), soft, atol=3e-6, rtol=0)
 
 
+def test_hard_masks_are_drawn_with_their_probabilities_and_have_the_soft_gradient():
+    probs, u = torch.rand(50, generator=seeded()).requires_grad_(), torch.rand(50, generator=seeded(1))
+    weight = torch.randn(50, generator=seeded(2))
+    hard, soft = relaxed_mask(probs, u, hard=True), relaxed_mask(probs, u)
+    assert hard.detach().eq((probs > u).float()).all()
+    found, wanted = (torch.autograd.grad((mask * weight).sum(), probs)[0] for mask in (hard, soft))
+    torch.testing.assert_close(found, wanted)
+
+
+def test_a_hidden_pixel_is_nothing_to_a_hard_mask():
+    """A soft one shows a thousandth of it, and the network answers."""
+    for hard in (False, True):
+        loupe = fresh(Loupe, SHAPE, 2, 0.25, widths=(8, 8), blocks=(1, 1), hard=hard).eval()
+        x = torch.ones(1, *SHAPE, dtype=torch.int64)
+        other, u = x.clone(), torch.ones(1, *SHAPE[1:])  # nothing is above its threshold
+        other[0, 0, 3, 3] = 2
+        assert torch.equal(loupe(x, u), loupe(other, u)) is hard
+
+
 @pytest.mark.parametrize("budget", [0.05, 0.5, 0.95])
 def test_rescaling_meets_the_budget_and_stays_in_range(budget):
     moved = rescale(torch.rand(1000, generator=seeded()), budget)

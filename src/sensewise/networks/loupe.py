@@ -31,9 +31,15 @@ def rescale(probs: Tensor, budget: float) -> Tensor:
     return torch.where(mean >= budget, lowered, raised)
 
 
-def relaxed_mask(probs: Tensor, u: Tensor, slope: float = THRESHOLD_SLOPE) -> Tensor:
-    """A soft threshold of the probabilities at uniform numbers: nearly 0 or 1, with a gradient; shape of `u`."""
-    return torch.sigmoid(slope * (probs - u))
+def relaxed_mask(probs: Tensor, u: Tensor, slope: float = THRESHOLD_SLOPE, *, hard: bool = False) -> Tensor:
+    """A soft threshold of the probabilities at uniform numbers: nearly 0 or 1, with a gradient; shape of `u`.
+
+    Args:
+        hard: exactly 0 or 1, with the gradient of the soft threshold. A network without noise reads a pixel off a
+            weight of a thousandth as well, so soft masks tell it more than was measured.
+    """
+    soft = torch.sigmoid(slope * (probs - u))
+    return (probs > u).to(soft.dtype) + (soft - soft.detach()) if hard else soft
 
 
 class ProbabilityMap(nn.Module):
@@ -67,6 +73,7 @@ class Loupe(MaskNetwork):
         budget: the fraction of pixels.
         widths: channels of the U-Net at each resolution.
         blocks: residual blocks of the U-Net at each resolution.
+        hard: show the U-Net masks of 0 and 1 in training, see `relaxed_mask`.
     """
 
     def __init__(
@@ -76,9 +83,10 @@ class Loupe(MaskNetwork):
         budget: float,
         widths: tuple[int, ...] = (32, 64, 128),
         blocks: tuple[int, ...] = (1, 1, 1),
+        hard: bool = False,
     ) -> None:
         super().__init__()
-        self.shape, self.num_states = shape, num_states
+        self.shape, self.num_states, self.hard = shape, num_states, hard
         self.map = ProbabilityMap(shape[1:], budget)
         self.network = UNet(shape[0], num_states, None, widths, blocks)
 
@@ -101,7 +109,7 @@ class Loupe(MaskNetwork):
         Returns:
             Intensities, with shape `(B, C, H, W)`.
         """
-        kept = site_mask(relaxed_mask(self.map(), u), self.shape)  # (B, C, H, W)
+        kept = site_mask(relaxed_mask(self.map(), u, hard=self.hard), self.shape)  # (B, C, H, W)
         shown = F.one_hot(x - 1, self.num_states).movedim(-1, 2) * kept.unsqueeze(2)
         states = torch.cat([1 - kept.unsqueeze(2), shown], dim=2)  # (B, C, N + 1, H, W)
         return self.intensities(states)

@@ -82,6 +82,7 @@ class LoupeSettings:
         calm: the run ends when at most this fraction of the top-k pixels has changed from one look to the next,
         patience: so many times in a row.
         map_rate: learning rate of the probabilities over that of the U-Net.
+        hard: whether masks of 0 and 1 are shown to the U-Net; the paper's are soft.
     """
 
     budgets: tuple[float, ...] = (0.05, 0.1, 0.2, 0.3)
@@ -92,6 +93,7 @@ class LoupeSettings:
     calm: float = 0.02
     patience: int = 20
     map_rate: float = 1.0
+    hard: bool = False
 
     def __post_init__(self) -> None:
         if self.batch_size < 1 or self.patience < 1:
@@ -168,7 +170,7 @@ class LoupeRecipe(GradientRecipe):
     budget: float
 
     kind = "loupe"
-    part_of_model = ("budgets", "widths", "blocks")
+    part_of_model = ("budgets", "widths", "blocks", "hard")
 
     def model(self) -> dict[str, Any]:
         return {
@@ -177,6 +179,7 @@ class LoupeRecipe(GradientRecipe):
             "budget": self.budget,
             "widths": list(self.settings.widths),
             "blocks": list(self.settings.blocks),
+            **({"hard": True} if self.settings.hard else {}),
         }
 
     def objective(self, model: Loupe) -> LoupeObjective:
