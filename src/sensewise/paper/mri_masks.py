@@ -176,8 +176,8 @@ CURVES = (
         ("sequential-entropy",),
         f"The main masks under the judge; below, gains on ACS + variable density. {BANDS} All are in the tables.",
     ),
-    ("cs", "cs-wavelet", ("sequential-entropy", "loupe"), f"The same masks under compressed sensing. {BANDS}"),
-    ("zf", "zero-filled", ("sequential-entropy", "loupe"), f"The same masks under zero filling. {BANDS}"),
+    ("cs", "cs-wavelet", ("sequential-entropy",), f"The same masks under compressed sensing. {BANDS}"),
+    ("zf", "zero-filled", ("sequential-entropy",), f"The same masks under zero filling. {BANDS}"),
 )
 """Figures of quality against the budget: name, reconstructor, methods that may be cut, caption."""
 QUALITY = ("nmse", "psnr", "ssim", "nmse-gain", "psnr-gain", "ssim-gain")

@@ -41,7 +41,7 @@ OPERATIONS: dict[str, metrics.Comparison] = {
     "times": metrics.ratio,
     "deviations": metrics.difference,
 }
-_VALUES = {"mean", "sd", "density", "paper", "seeds", "wins", "paper_wins", "evaluation_seeds"}
+_VALUES = {"mean", "sd", "density", "paper", "seeds", "wins", "paper_wins", "evaluation_seeds", "commit"}
 _COLUMNS = [field.name for field in fields(Row) if field.name not in _VALUES]  # what tells rows apart
 _FORMATS = {"minus": ".2f", "below": ".1f", "deviations": ".0f", "density": ".3f", "images": ",", "seeds": "d"}
 
