@@ -22,7 +22,8 @@ from sensewise.apps.web.recorder import AcquireRequest, Recorder, bundled_exhibi
 from sensewise.apps.web.server import PORT, listen
 from sensewise.errors import CheckpointError, ConfigError
 from sensewise.evaluate.method import AMORTISED, PIXEL_METHODS
-from sensewise.hub import ASSETS
+from sensewise.hub import ASSETS, load_prior
+from sensewise.predictions import variance
 
 ORDER = {"prior": "mnist", "image": 3, "label": 0, "budget": 0.1, "steps": 4, "policy": "greedy"}
 GREY = {"prior": "any-grey", "image": 5, "budget": 0.05, "steps": 3, "policy": "spread-variance-greedy"}
@@ -199,21 +200,25 @@ def test_a_stream_is_the_film_event_by_event(client, order):
     assert [event[:2] for event in fresh] == [event[:2] for event in again] == whole
 
 
-def test_the_first_step_of_256_x_256_takes_less_than_300_ms():
+def test_the_first_step_of_256_x_256_takes_a_few_passes():
+    """The start, the first choice and what is shown of both: two passes of the prior, and little beside them."""
     torch.set_num_threads(1)
-    bundled = Recorder()
+    bundled, prior = Recorder(), load_prior("any-grey")
     bundled.warm_up()
-    seconds = []
+    ratios = []
     for seed in range(3):
-        shown, begun = [], time.thread_time()  # of this thread alone: the tests share their cores
+        begun = time.thread_time()  # of this thread alone: the tests share their cores
+        prior.in_chunks(variance, prior.blank((256, 256)), None)
+        one_pass = time.thread_time() - begun
+        shown, begun = [], time.thread_time()
         request = AcquireRequest("any-grey", 0, None, None, 0.1, 32, "spread-variance-greedy", seed)
         for event in bundled.exhibit("any-grey").film(request, threading.Event()):
             shown.append((event, time.thread_time() - begun))
             if len(shown) == 3:  # title, start, first step
                 break
         assert len(shown[2][0].actions) > 100
-        seconds.append(shown[2][1])
-    assert min(seconds) < 0.3
+        ratios.append(shown[2][1] / one_pass)
+    assert min(ratios) < 4
 
 
 def test_gallery(client):
