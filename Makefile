@@ -8,7 +8,7 @@ demo: .venv/installed
 	$(BIN)/sensewise demo
 
 test: .venv/installed-dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
 test-slow: .venv/installed-dev
 	$(BIN)/python -m pytest -m slow

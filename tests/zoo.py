@@ -63,10 +63,9 @@ def every_second(actions):
     return chosen
 
 
-def network_prior(name, encoding=None):
+def network_prior(name, **options):
     """An absorbing prior of any size over one of the networks."""
-    options = SMALL.get(name, {}) | ({} if encoding is None else {"encoding": encoding})
-    network = awake(fresh(PRIOR_NETWORKS[name], 1, 2, 10, **options), std=0.1)
+    network = awake(fresh(PRIOR_NETWORKS[name], 1, 2, 10, **SMALL.get(name, {}), **options), std=0.1)
     return AbsorbingPrior(network, 1, 2, 10).eval().requires_grad_(False)
 
 
@@ -111,9 +110,10 @@ def value_policy(device, orders=None):
 
 PRIORS = {
     **{name: lambda device, name=name: network_prior(name).to(device) for name in PRIOR_NETWORKS if name != "rows"},
-    "unet-ordinal": lambda device: network_prior("unet", "ordinal").to(device),
-    "unet-noisy": lambda device: network_prior("unet", "noisy").to(device),
-    "dit-ordinal": lambda device: network_prior("dit", "ordinal").to(device),
+    "unet-ordinal": lambda device: network_prior("unet", encoding="ordinal").to(device),
+    "unet-fine": lambda device: network_prior("unet", fine=8).to(device),
+    "unet-noisy": lambda device: network_prior("unet", encoding="noisy").to(device),
+    "dit-ordinal": lambda device: network_prior("dit", encoding="ordinal").to(device),
     "empirical": lambda device: make_empirical(shape=(1, 8, 8)).to(device),
     "mirrored": lambda device: MirroredPrior(make_absorbing()).to(device),
 }

@@ -5,6 +5,7 @@ import sys
 import pytest
 
 from sensewise.apps import cli
+from sensewise.apps.cli import options
 
 
 @pytest.fixture
@@ -13,6 +14,8 @@ def sensewise(monkeypatch, capsys, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SENSEWISE_DATA", str(tmp_path / "data"))
     monkeypatch.setenv("COLUMNS", "200")
+    for console in (options.out, options.err):  # they may have been made under another one
+        monkeypatch.setattr(console, "width", 200)
     monkeypatch.setattr(cli, "keep_memory", bool)  # the tests' own process goes on as it is
 
     def call(*arguments):

@@ -94,11 +94,11 @@ def outcome(read: Callable[..., object], *arguments: object) -> Outcome:
         process.join()
 
 
-def refused(read: Callable[..., object], *arguments: object) -> str:
+def refused(read: Callable[..., object], *arguments: object, seconds: float = SECONDS) -> str:
     """The sentence with which a file is refused, soon and in little memory."""
     found = outcome(read, *arguments)
     assert found.error is not None, "it was not refused"
     assert found.ours, f"{found.kind}: {found.error}"
-    assert found.seconds < SECONDS * slowness(), f"{found.seconds:.1f} s: {found.error}"
+    assert found.seconds < seconds * slowness(), f"{found.seconds:.1f} s: {found.error}"
     assert found.memory < MEMORY, f"{found.memory:,} bytes: {found.error}"
     return found.error

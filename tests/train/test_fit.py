@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from conftest import seeded
+from conftest import random_tokens, seeded
 from sensewise import hub
 from sensewise.errors import CheckpointError, ConfigError, OutputError
 from sensewise.files import read_tensors, write_tensors
@@ -285,6 +285,28 @@ def test_a_second_stage_refuses_a_model_of_another_size(train, tmp_path):
     with pytest.raises(CheckpointError, match="another size"):
         train("second", init="mnist")
     assert not (tmp_path / "second").exists()
+
+
+def grown(**sizes):
+    return replace(settings(steps=1, learning_rate=1e-12, average=0.0), network=replace(settings().network, **sizes))
+
+
+@pytest.mark.parametrize("sizes", [{"blocks": (2, 1)}, {"blocks": (1, 3)}, {"fine": 4}, {"blocks": (2, 2), "fine": 8}])
+def test_a_second_stage_may_be_larger_and_says_the_same_at_first(train, tmp_path, sizes):
+    train("first")
+    train("second", grown(**sizes), init=tmp_path / "first")
+    first, second = hub.load_prior(tmp_path / "first"), hub.load_prior(tmp_path / "second")
+    assert sum(p.numel() for p in second.parameters()) > sum(p.numel() for p in first.parameters())
+    y = random_tokens((3, 1, 8, 8)) * (torch.rand(3, 1, 8, 8, generator=seeded(1)) < 0.5)
+    torch.testing.assert_close(second(y).log_probs, first(y).log_probs, rtol=0, atol=2e-3)  # shipped in half precision
+    train("third", grown(**{**sizes, "fine_blocks": 3}), init=tmp_path / "second")
+
+
+@pytest.mark.parametrize("sizes", [{"blocks": (1, 1)}, {"blocks": (2, 2), "fine": 4}, {"blocks": (2, 2)}])
+def test_a_second_stage_cannot_be_smaller_or_of_another_width(train, tmp_path, sizes):
+    train("first", grown(blocks=(2, 2), fine=8))
+    with pytest.raises(CheckpointError, match="another size"):
+        train("second", grown(**sizes), init=tmp_path / "first")
 
 
 def test_what_a_stopped_run_leaves_can_be_used(train, tmp_path, monkeypatch):

@@ -116,6 +116,39 @@ def down_and_up(network: Any, x: Tensor, embedding: Tensor) -> Tensor:
     return x
 
 
+class Fine(nn.Module):
+    """Blocks at the resolution of the image, which add to what the levels below say of each pixel.
+
+    Their last layer is zero at the start: a network that is given them says what it said without.
+
+    Args:
+        inputs: feature channels of a pixel.
+        outputs: raw output channels of a pixel.
+        width: channels of the blocks.
+        blocks: how many.
+        below: channels of the widest level below.
+        patch: how much finer this level is.
+        embedding: width of the vector that carries label and survival.
+    """
+
+    def __init__(
+        self, inputs: int, outputs: int, width: int, blocks: int, below: int, patch: int, embedding: int
+    ) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(inputs, width, 3, padding=1)
+        self.grow = nn.ConvTranspose2d(below, width, patch, stride=patch)
+        self.blocks = nn.ModuleList(Block(width, embedding) for _ in range(blocks))
+        self.head = nn.Conv2d(width, outputs, 1)
+        nn.init.zeros_(self.head.weight)
+        nn.init.zeros_(self.head.bias)  # type: ignore[arg-type]
+
+    def forward(self, features: Tensor, below: Tensor, embedding: Tensor) -> Tensor:
+        x = self.stem(features.contiguous(memory_format=torch.channels_last)) + self.grow(below)
+        for block in self.blocks.children():
+            x = block(x, embedding)
+        return self.head(F.silu(x))
+
+
 class UNet(nn.Module):
     """Full skips, two convolutions a block, widths per resolution.
 
@@ -128,6 +161,8 @@ class UNet(nn.Module):
         patch: side of the square of pixels that is folded into channels.
         embedding: width of the vector that carries label and survival.
         encoding: "one-hot", "ordinal" where the states are ordered levels, or "scalar", as in the paper.
+        fine: width of the blocks at the resolution of the image itself, 0 for none.
+        fine_blocks: how many of them.
     """
 
     def __init__(
@@ -140,12 +175,14 @@ class UNet(nn.Module):
         patch: int = 2,
         embedding: int = 128,
         encoding: str = "one-hot",
+        fine: int = 0,
+        fine_blocks: int = 2,
     ) -> None:
         super().__init__()
         if len(widths) != len(blocks):
             raise ValueError(f"widths and blocks must have one entry per resolution, got {widths} and {blocks}")
-        if min(patch, embedding, *widths, *blocks) < 1:
-            raise ValueError(f"sizes must be at least 1, got {widths=}, {blocks=}, {patch=}, {embedding=}")
+        if min(patch, embedding, fine_blocks, *widths, *blocks) < 1 or fine < 0:
+            raise ValueError(f"sizes must be at least 1, got {widths=}, {blocks=}, {patch=}, {embedding=}, {fine=}")
         if encoding not in ENCODINGS:
             raise ValueError(f"encoding {encoding!r} is not known: {', '.join(ENCODINGS)}")
         self.encoding, self.patch = ENCODINGS[encoding](channels, num_states), patch
@@ -154,11 +191,15 @@ class UNet(nn.Module):
         self.stem = nn.Conv2d(self.encoding.inputs * patch**2, widths[0], 3, padding=1)
         add_levels(self, widths, blocks, embedding)
         self.head = nn.Conv2d(widths[0], self.encoding.outputs * patch**2, 1)
+        sizes = (self.encoding.inputs, self.encoding.outputs, fine, fine_blocks, widths[0], patch, embedding)
+        self.fine = Fine(*sizes) if fine else None
 
     def forward(self, y: Tensor, label: Tensor, survival: Tensor) -> Tensor:
         embedding = self.condition(label, survival)
         features = self.encoding.encode(y)  # (B, inputs, H, W)
         x = F.pixel_unshuffle(features, self.patch).contiguous(memory_format=torch.channels_last)
-        x = down_and_up(self, self.stem(x), embedding)
-        raw = F.pixel_shuffle(self.head(F.silu(x)), self.patch)  # (B, outputs, H, W)
+        x = F.silu(down_and_up(self, self.stem(x), embedding))
+        raw = F.pixel_shuffle(self.head(x), self.patch)  # (B, outputs, H, W)
+        if self.fine is not None:
+            raw = raw + self.fine(features, x, embedding)
         return self.encoding.logits(raw, features)  # (B, C, H, W, N)

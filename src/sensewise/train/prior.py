@@ -44,6 +44,8 @@ class NetworkSettings:
     patch: int = 2
     embedding: int = 128
     encoding: Literal["one-hot", "ordinal", "scalar", "noisy"] = "one-hot"
+    fine: int = 0
+    fine_blocks: int = 2
     dim: int = 1024
     layers: int = 5
     heads: int = 16
@@ -55,6 +57,8 @@ class NetworkSettings:
             "dit": ("dim", "layers", "heads", "patch", "encoding"),
             "unet": ("widths", "blocks", "patch", "embedding", "encoding"),
         }[self.name]
+        if self.fine:
+            names = (*names, "fine", "fine_blocks")
         values = {name: getattr(self, name) for name in names}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
@@ -259,7 +263,8 @@ class PriorRecipe(GradientRecipe):
         settings: of the training.
         scenes: images to learn from.
         held_out: images to judge by.
-        init: the model whose weights it starts from, by name or folder; None for fresh ones.
+        init: the model whose weights it starts from, by name or folder; None for fresh ones. It may have fewer blocks
+            than this one and no fine level: those begin by changing nothing.
         preset: whose runs `init` is looked for in.
         mask_state: whether "unobserved" has a state of its own; None where that is no question.
     """
@@ -297,13 +302,26 @@ class PriorRecipe(GradientRecipe):
         ours = {**self.model(), "mask_state": None}
         if self.settings.curriculum.noise:
             ours["encoding"] = config["model"].get("encoding")  # a prior of readings starts from one of tokens
-        if {**config["model"], "mask_state": None} != ours:
+        if not can_grow({**config["model"], "mask_state": None}, ours):
             raise CheckpointError(f"{self.init} holds a model of another size or data set than this preset asks for")
         own = model.state_dict()
         model.load_state_dict({**own, **{name: _widened(t, own[name].shape) for name, t in start.state_dict().items()}})
 
     def objective(self, model: AbsorbingPrior | FlipPrior) -> PriorObjective:
         return PriorObjective(model, self.scenes, self.held_out, self.settings.curriculum, self.settings.batch_size)
+
+
+def can_grow(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
+    """Whether a model of the sizes `now` can begin by saying what one of the sizes `before` says."""
+    grows = {"blocks", "fine", "fine_blocks"}
+    if any(before.get(name) != now.get(name) for name in {*before, *now} - grows):
+        return False
+    blocks, more = before.get("blocks", ()), now.get("blocks", ())
+    if len(blocks) != len(more) or any(a > b for a, b in zip(blocks, more, strict=True)):
+        return False
+    return not before.get("fine") or (
+        before["fine"] == now.get("fine") and before["fine_blocks"] <= now.get("fine_blocks", 0)
+    )
 
 
 def _widened(weights: Tensor, shape: torch.Size) -> Tensor:
