@@ -2,10 +2,6 @@
 
 import json
 import os
-import signal
-import subprocess
-import sys
-import time
 from contextlib import suppress
 
 import numpy as np
@@ -254,33 +250,6 @@ def test_a_folder_with_other_files_is_left_alone(tmp_path, monkeypatch):
     with pytest.raises(OutputError, match="choose another folder"), whole_folder(tmp_path / "sub", FILES):
         pass
     assert (tmp_path / "thesis.tex").read_text() == "years of work"
-
-
-KILLED = """
-import sys, time
-from pathlib import Path
-from sensewise.apps.acquire import FILES
-from sensewise.files import whole_folder
-print("ready", flush=True)
-for number in range(10_000):
-    with whole_folder(Path(sys.argv[1]), FILES) as temporary:
-        for name in ("mask.npy", "mask.png", "steps.png", "acquisition.json"):
-            (temporary / name).write_text(str(number))
-"""
-
-
-def test_a_killed_acquisition_never_mixes_two(tmp_path):
-    for seed in range(8):
-        out = tmp_path / str(seed) / "out"
-        process = subprocess.Popen([sys.executable, "-c", KILLED, str(out)], stdout=subprocess.PIPE)
-        process.stdout.readline()
-        time.sleep(0.05 + 0.013 * seed)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        process.stdout.close()
-        if out.exists():
-            assert len({path.read_text() for path in out.iterdir()}) == 1
-            assert len(list(out.iterdir())) == 4
 
 
 def test_a_digit_ends_when_few_enough_errors_are_expected_or_promised(tmp_path):
