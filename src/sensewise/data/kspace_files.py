@@ -25,12 +25,13 @@ def is_kspace(source: str) -> bool:
 
 
 @contextmanager
-def open_kspace(path: Path, axis: Axis = "auto") -> Iterator[Stored]:
+def open_kspace(path: str | Path, axis: Axis = "auto") -> Iterator[Stored]:
     """The k-space of a file, by its suffix: `.h5`, `.hdf5` and `.mrd`, `.dat` (Siemens), or `.npy`.
 
     Args:
         axis: which of the last two axes is phase-encoded; "auto" asks the file. Arrays have lines as rows.
     """
+    path = Path(path)
     suffix = path.suffix.lower()
     if suffix == ".dat":
         yield read_twix(path)
@@ -52,7 +53,7 @@ def _read_array(path: Path, axis: Axis) -> Stored:
     return Stored(path, kspace, axis="rows" if axis == "auto" else axis, why="--axis" if axis != "auto" else "an array")
 
 
-def read_slice(path: Path, size: tuple[int, int], number: int | None = None, axis: Axis = "auto") -> MRSlice:
+def read_slice(path: str | Path, size: tuple[int, int], number: int | None = None, axis: Axis = "auto") -> MRSlice:
     """One slice of a file.
 
     Args:
