@@ -17,13 +17,13 @@ from zoo import network_prior
 
 pytest.importorskip("onnxruntime")
 SHAPE = (1, 9, 10)  # the networks have to be given padded images
-NAMES = {"unet": None, "unet-ordinal": "ordinal", "dit": None}
+NAMES = {"unet": {}, "unet-ordinal": {"encoding": "ordinal"}, "unet-fine": {"fine": 8}, "dit": {}}
 
 
 @pytest.fixture(scope="module", params=NAMES)
 def pair(request):
     """A prior, and the same with the engine onnx."""
-    prior = network_prior(request.param.partition("-")[0], NAMES[request.param])
+    prior = network_prior(request.param.partition("-")[0], **NAMES[request.param])
     prior.size = SHAPE[1:]
     other = copy.copy(prior)
     other.run_with("onnx")
