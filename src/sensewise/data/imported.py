@@ -16,13 +16,14 @@ import torch
 from torch import Tensor
 
 from sensewise.data.arrays import LARGEST_UNPACKED, load_arrays
-from sensewise.data.pictures import MAX_PIXELS, find_pictures, fit, read_array, read_picture, scaled
+from sensewise.data.pictures import find_pictures, fit, read_array, read_picture, scaled
 from sensewise.data.scenes import SPLITS, Scenes, check_split
 from sensewise.errors import CheckpointError, DataError
 from sensewise.files import atomic, read_json, write_json
 from sensewise.tokens import quantize
 
 FEWEST = 20  # different images
+AT_ONCE = 2_000_000  # pixels that are scaled together: as floats they stay in the cache
 HELD_OUT = 0.1  # of the images, for validation and again for test
 SIZES = range(24, 257, 8)  # below 24, a budget of 5% has fewer pixels than 16 steps need
 LEVELS = range(2, 65)
@@ -90,7 +91,7 @@ def _check_amount(count: int, shape: tuple[int, int, int]) -> None:
 
 def _parts(values: np.ndarray) -> Iterator[np.ndarray]:
     """Images some at a time, so that the memory stays small however many there are."""
-    chunk = min(512, max(1, MAX_PIXELS // math.prod(values.shape[1:])))
+    chunk = min(512, max(1, AT_ONCE // math.prod(values.shape[1:])))
     for first in range(0, len(values), chunk):
         yield values[first : first + chunk]
 

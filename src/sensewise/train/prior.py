@@ -57,7 +57,7 @@ class NetworkSettings:
             "dit": ("dim", "layers", "heads", "patch", "encoding"),
             "unet": ("widths", "blocks", "patch", "embedding", "encoding"),
         }[self.name]
-        if self.fine:
+        if self.fine and self.name == "unet":
             names = (*names, "fine", "fine_blocks")
         values = {name: getattr(self, name) for name in names}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
