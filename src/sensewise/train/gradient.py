@@ -206,7 +206,8 @@ class Training(Job):
             loss = self.objective.loss(self.model, step, step_generator(self.settings.seed, step))
         self.fabric.backward(loss)
         self.fabric.clip_gradients(self.model, self.stepper, max_norm=self.settings.clip, error_if_nonfinite=True)
-        self.stepper.step()
+        with self.team.autocast():  # Muon multiplies matrices too
+            self.stepper.step()
         self.stepper.zero_grad()
         update_average(self.average, self.objective.model, self.settings.average, step)
         value = loss.item()
