@@ -4,6 +4,9 @@ from sensewise import paper
 from sensewise.evaluate.experiment import Experiments
 
 EXPERIMENTS = Experiments(
-    {**paper.EXPERIMENTS.homes, "mri-phantom": __name__, "stopping": __name__, "noise": __name__, "pictures": __name__}
+    {
+        **paper.EXPERIMENTS.homes,
+        **dict.fromkeys(("amortised", "mri-phantom", "stopping", "noise", "pictures"), __name__),
+    }
 )
 """Every experiment there is, the paper's first, by name."""

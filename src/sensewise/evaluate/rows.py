@@ -47,6 +47,8 @@ class Row:
         side: its height and width.
         stop: the level that a stop waits for: expected errors, or an expected PSNR in dB.
         promise: how probable it should be that the level is kept.
+        guide: which small prior decided.
+        weights: how many that one has.
         commit: of the code that measured it, where that is not the commit of its file.
     """
 
@@ -83,6 +85,8 @@ class Row:
     side: int | None = None
     stop: float | None = None
     promise: float | None = None
+    guide: str | None = None
+    weights: int | None = None
     commit: str | None = None
 
     def as_json(self) -> dict[str, Any]:

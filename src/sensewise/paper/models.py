@@ -63,10 +63,21 @@ SMALL = ("guide", "tiny")
 """Small priors that the last stage has taught: the first decides for it, the second is as good as the paper's."""
 
 
-def small_priors(preset: str, dataset: str, notes: list[str]) -> dict[str, AbsorbingPrior]:
-    """Those of `SMALL` that a preset trains; a note says which are left out because they were not trained yet."""
+SIZES = tuple(f"{kind}-{width}" for kind in ("plain", "taught") for width in (8, 16, 32, 48))
+"""Small priors of rising size, learned from images or from the last stage: what a guide costs and saves."""
+
+
+def guides(preset: str, dataset: str, notes: list[str]) -> dict[str, AbsorbingPrior]:
+    """Every small prior that a preset trains: `SIZES` and `SMALL`."""
+    return small_priors(preset, dataset, notes, (*SIZES, *SMALL))
+
+
+def small_priors(
+    preset: str, dataset: str, notes: list[str], names: Sequence[str] = SMALL
+) -> dict[str, AbsorbingPrior]:
+    """Those small priors that a preset trains; a note says which are left out because they were not trained yet."""
     found = {}
-    for stage in SMALL:
+    for stage in names:
         command = f"train prior --dataset {dataset} --stage {stage}"
         try:
             if presets.has(preset, f"prior.{dataset}.{stage}"):
