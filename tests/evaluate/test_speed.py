@@ -39,10 +39,9 @@ def test_every_row_measures_something(measure, quick, scenes, monkeypatch):
 
 def test_amortised_decisions(quick, scenes, monkeypatch):
     monkeypatch.setattr(speed, "STEPS", 2)
-    rows = {row.name: row for row in speed.amortised(quick, quick, scenes)}
-    assert list(rows) == ["decision-amortised", "latency-amortised"]
-    assert rows["decision-amortised"].holds is False  # the same prior is as slow as itself
-    assert rows["latency-amortised"].value <= rows["latency-amortised"].details["p99_ms"]
+    assert speed.amortised(quick, quick, scenes).holds is False  # the same prior is as slow as itself
+    one = speed.latency_amortised(quick, quick, scenes)
+    assert 0 < one.value <= one.details["p99_ms"]
 
 
 def test_sampling_costs_many_passes(monkeypatch, scenes):

@@ -86,7 +86,7 @@ def found(quick, photo_prior):
         "gradient-estimators": Results("gradient-estimators", "cpu", "mnist", gradients),
         "mask-state": Results("mask-state", "cpu", "mnist", mask_state.measure(SETUP, [(quick, quick)] * 2, digits)),
         "baselines": Results("baselines", "cpu", "mnist", rows + more[0], arrays=arrays | more[1]),
-        "cifar10-sequential": cifar10_sequential.measure(two, stages, photographs),
+        "cifar10-sequential": cifar10_sequential.measure(two, stages, photographs, photo_prior),
         "cifar10-one-shot": cifar10_one_shot.measure(two, stages, photo_designers, photographs),
     }
 
@@ -260,7 +260,7 @@ def test_every_method_on_photographs_has_its_rows(found):
     named |= {"joint-greedy"}
     mirrored = {("mirrored-random", 1), ("mirrored-variance-greedy", 16)}
     once = {("random", 1), ("variable-density", 1), *((name, r) for name in named for r in (4, 16))}
-    assert last == once | mirrored
+    assert last == once | mirrored | {("amortised", 16)}
     assert len(pick(rows, prior="on-policy")) == len(last) * 4 * 4
     greedy = {"label-greedy", "variance-greedy", "spread-variance-greedy"}
     assert before == {("random", 1), *((name, 16) for name in greedy)}
@@ -444,6 +444,24 @@ def test_a_preset_without_its_weights_is_refused(name, tmp_path, monkeypatch):
     monkeypatch.setenv("SENSEWISE_RUNS", str(tmp_path))
     with pytest.raises(CheckpointError, match=r"make it with `sensewise train .* --preset paper`"):
         EXPERIMENTS[name].run(Setup("paper", range(1)))
+
+
+def test_an_earlier_stage_that_is_not_there_is_left_out_and_named(quick, tmp_path, monkeypatch):
+    monkeypatch.setenv("SENSEWISE_RUNS", str(tmp_path))
+    preset = tmp_path / "own.toml"
+    preset.write_text("[prior.mnist.random-masks]\n[prior.mnist.on-policy]\n")
+    model = {"shape": [1, 32, 32], "num_states": 2, "num_labels": 10, "network": "unet"}
+    sizes = {"widths": [8, 16], "blocks": [1, 1], "embedding": 8}
+    with pytest.raises(CheckpointError, match="--stage on-policy"):
+        models.priors(str(preset), "mnist", [])
+    hub.save(tmp_path / "own" / "mnist", {"kind": "prior", "model": model | sizes}, quick)
+    notes = []
+    assert list(models.priors(str(preset), "mnist", notes)) == ["on-policy"]
+    assert "The prior mnist-random-masks was left out" in notes[0]
+    assert "--stage random-masks" in notes[0]
+    hub.save(tmp_path / "own" / "mnist-random-masks", {"kind": "prior", "model": model | sizes}, quick)
+    assert list(models.priors(str(preset), "mnist", notes)) == list(STAGES)
+    assert len(notes) == 1
 
 
 def test_a_preset_uses_its_own_weights(quick, tmp_path, monkeypatch):

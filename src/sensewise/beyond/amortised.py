@@ -15,14 +15,12 @@ from sensewise.data.scenes import Scenes
 from sensewise.evaluate import speed
 from sensewise.evaluate.experiment import Experiment, Setup
 from sensewise.evaluate.journal import Value, digest_of
-from sensewise.evaluate.method import Method, amortised
+from sensewise.evaluate.method import Method, amortised, spread_out
 from sensewise.evaluate.results import Results
 from sensewise.evaluate.rows import Row
 from sensewise.evaluate.task import pixel_task
 from sensewise.files import fingerprint, identity
 from sensewise.paper import models, scenes
-from sensewise.policies.choose import Spread
-from sensewise.policies.greedy import Greedy
 from sensewise.priors.base import Prior
 from sensewise.report import metrics
 from sensewise.report.figures.amortised import Line, errors_against_time
@@ -39,7 +37,6 @@ KINDS = {
 }
 MORE_ERRORS, LESS_TIME = 1.25, 0.25
 """At most so many of the full prior's errors are wanted, in at most this share of its time."""
-FULL = "spread-greedy"
 
 
 def _seconds(contenders: Sequence[Method], digits: Scenes) -> Value:
@@ -53,13 +50,13 @@ def _seconds(contenders: Sequence[Method], digits: Scenes) -> Value:
 def measure(setup: Setup, prior: Prior, guides: Mapping[str, Prior], digits: Scenes) -> list[Row]:
     """Errors of the full prior's picks and of every guide's, as both priors picture them, and seconds per decision."""
     task = pixel_task(digits, prior, METRICS)
-    contenders = [Method(FULL, Greedy(prior), STEPS, choose=Spread())]
+    contenders = [spread_out(prior, STEPS)]
     for name, guide in guides.items():
         weights = sum(parameter.numel() for parameter in guide.parameters())
         contenders.append(replace(amortised(prior, guide, STEPS), columns={"guide": name, "weights": weights}))
     rows = setup.evaluate(task, contenders, BUDGETS)
     for (name, guide), method in zip(guides.items(), contenders[1:], strict=True):
-        alone = Method(FULL, Greedy(guide), STEPS, choose=Spread(), columns=method.columns)
+        alone = replace(spread_out(guide, STEPS), columns=method.columns)
         rows += setup.evaluate(pixel_task(digits, guide, METRICS, prior=name), [alone], BUDGETS)
     key = digest_of([[method.describe() for method in contenders], identity(digits.first(TIMED).values)])
     times = setup.journal.recall(f"seconds {key}", partial(_seconds, contenders, digits))

@@ -3,7 +3,7 @@
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -190,9 +190,15 @@ AMORTISED = {"amortised": "Small prior decides"}
 
 def amortised(prior: Prior, guide: Prior, steps: int) -> Method:
     """A small prior decides as the full one would, which is asked once, at the end."""
-    if prior.num_states == 2:
-        return Method("amortised", Amortised(prior, guide), steps, choose=Spread())
-    return Method("amortised", Amortised(prior, guide, predictions.variance, reach=0.6), steps, choose=SPREAD_VARIANCE)
+    like = spread_out(prior, steps)
+    assert isinstance(like.policy, Greedy)
+    policy = Amortised(prior, guide, like.policy.score, reach=like.policy.reach)
+    return replace(like, name="amortised", policy=policy)
+
+
+def spread_out(prior: Prior, steps: int) -> Method:
+    """The best way to spend pixels: entropy for two levels, variance for ordered ones, kept apart within a step."""
+    return pixel_methods(prior, steps)["spread-greedy" if prior.num_states == 2 else "spread-variance-greedy"]
 
 
 def spread_variance(name: str, prior: Prior, steps: int) -> Method:

@@ -15,14 +15,13 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from sensewise.data.scenes import Scenes
+from sensewise.evaluate import method
 from sensewise.evaluate.rows import Speed
 from sensewise.loop import Trajectory, acquire
 from sensewise.metrics import errors
 from sensewise.networks.conv import PaperConv
 from sensewise.networks.unet import UNet
-from sensewise.policies.amortised import Amortised
 from sensewise.policies.base import Choice, Policy
-from sensewise.policies.choose import Spread
 from sensewise.policies.greedy import Greedy
 from sensewise.policies.sampling import PosteriorSampling
 from sensewise.predictions import Categorical, Prediction
@@ -125,24 +124,25 @@ def latency(prior: Prior, scenes: Scenes) -> Speed:
     return Speed("latency", float(np.median(taken)), at_most=6, details={"p99_ms": float(np.quantile(taken, 0.99))})
 
 
-def amortised(prior: Prior, guide: Prior, scenes: Scenes) -> list[Speed]:
-    """When a small prior decides: time per decision over the full prior's own, batch 64; ms for a single image.
-
-    Both priors run with PyTorch in the first row; in the second the small one has the fastest engine that is installed.
-    """
-    assert isinstance(guide, AbsorbingPrior)
+def amortised(prior: Prior, guide: Prior, scenes: Scenes, name: str = "decision-amortised") -> Speed:
+    """When a small prior decides: time per decision over the full prior's own, batch 64, both with PyTorch."""
     x, label = scenes.first(64)[slice(None)]
-    policies: list[Policy] = [Amortised(prior, guide), Greedy(prior)]
-    ours, full = seconds(*(partial(acquire_all, policy, x, label, None, Spread()) for policy in policies), repeats=3)
+    methods = [method.amortised(prior, guide, STEPS), method.spread_out(prior, STEPS)]
+    jobs = [partial(acquire_all, one.policy, x, label, None, one.choose) for one in methods]
+    ours, full = seconds(*jobs, repeats=3)
+    details = {"ours_ms": 1e3 * ours / len(x) / STEPS, "full_ms": 1e3 * full / len(x) / STEPS}
+    return Speed(name, ours / full, at_most=0.25, details=details)
+
+
+def latency_amortised(prior: Prior, guide: Prior, scenes: Scenes) -> Speed:
+    """One decision of a small prior for a single image, in ms, with the fastest engine that is installed."""
+    assert isinstance(guide, AbsorbingPrior)
     quick = copy.copy(guide)
     quick.run_with("fastest")
-    taken = _decisions(Amortised(prior, quick), prior, scenes, Spread())
-    one = {"p99_ms": float(np.quantile(taken, 0.99)), "engine": quick.engine}
-    per_decision = {"ours_ms": 1e3 * ours / len(x) / STEPS, "full_ms": 1e3 * full / len(x) / STEPS}
-    return [
-        Speed("decision-amortised", ours / full, at_most=0.25, details=per_decision),
-        Speed("latency-amortised", float(np.median(taken)), at_most=1.5, details=one),
-    ]
+    one = method.amortised(prior, quick, STEPS)
+    taken = _decisions(one.policy, prior, scenes, one.choose)
+    details = {"p99_ms": float(np.quantile(taken, 0.99)), "engine": quick.engine}
+    return Speed("latency-amortised", float(np.median(taken)), at_most=1.5, details=details)
 
 
 def _decisions(policy: Policy, prior: Prior, scenes: Scenes, choose: Choice | None = None) -> list[float]:

@@ -147,12 +147,12 @@ def measure(
     """Rows of one data set for every stage of its prior, and example masks of the last one.
 
     Args:
-        priors: by stage; a single one is not named in the rows.
+        priors: by stage; rows name those of `STAGES`.
     """
     rows: list[Row] = []
     arrays: Arrays = {}
     for number, (stage, prior) in enumerate(priors.items(), start=1):
-        named = {"prior": stage} if len(priors) > 1 else {}
+        named = {"prior": stage} if stage in STAGES else {}
         task, last = pixel_task(images, prior, part.metrics, **named), number == len(priors)
         compared = methods(part, prior, designers)
         measured = [method for method in compared if last or method.name not in SKETCHED]
@@ -188,7 +188,7 @@ def _models(preset: str, dataset: str, notes: list[str]) -> tuple[dict[str, Prio
     if dataset == "mnist":
         return {"prior": last}, {"one-shot": models.designer(preset, dataset, last)}
     designers = models.photograph_designers(preset, last, notes, side_information.PHOTOGRAPHS)
-    return {**models.priors(preset, dataset)}, designers
+    return {**models.priors(preset, dataset, notes)}, designers
 
 
 def run(setup: Setup) -> Results:

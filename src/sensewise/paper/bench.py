@@ -117,9 +117,13 @@ def picture_256() -> list[Speed]:
 
 
 def small_priors(prior: Prior, digits: Scenes) -> list[Speed]:
-    """A pass of the smallest prior over one of the paper's network, and decisions by the small one that guides."""
+    """A pass of the smallest prior over one of the paper's network, and decisions by the small ones that guide."""
     tiny, guide = hub.load_prior(TINY), hub.load_guide(prior)
-    return [speed.pass_vs_paper(tiny, digits, "tiny-vs-paper-network", 100), *speed.amortised(prior, guide, digits)]
+    return [
+        speed.pass_vs_paper(tiny, digits, "tiny-vs-paper-network", 100),
+        speed.amortised(prior, guide, digits),
+        speed.latency_amortised(prior, guide, digits),
+    ]
 
 
 def run(path: Path, export: Callable[[Any, Path], Path], progress: Progress | None = None) -> list[Speed]:

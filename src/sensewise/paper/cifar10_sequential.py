@@ -14,7 +14,7 @@ from sensewise.data.scenes import Scenes
 from sensewise.evaluate.evaluate import published
 from sensewise.evaluate.examples import example_arrays
 from sensewise.evaluate.experiment import Experiment, Setup
-from sensewise.evaluate.method import Method, spread_variance
+from sensewise.evaluate.method import Method, amortised, spread_variance
 from sensewise.evaluate.results import Arrays, Results
 from sensewise.evaluate.rows import Row
 from sensewise.evaluate.task import pixel_task
@@ -78,15 +78,20 @@ def in_one_or_sixteen(prior: Prior) -> list[Method]:
     return [method for method in methods(prior) if method.steps in (1, 16)]
 
 
-def measure(setup: Setup, priors: Mapping[str, Prior], images: Scenes) -> Results:
-    """Rows for the given images: all methods with the last prior, the main ones with those before; example masks."""
+def measure(setup: Setup, priors: Mapping[str, Prior], images: Scenes, guide: Prior | None = None) -> Results:
+    """Rows for the given images: all methods with the last prior, the main ones with those before; example masks.
+
+    Args:
+        guide: a small prior that decides for the last one, if there is one.
+    """
     rows: list[Row] = []
     *before, (stage, prior) = priors.items()
     for earlier, judge in before:
         compared = [method for method in in_one_or_sixteen(judge) if method.name in COMPARED]
         rows += setup.evaluate(pixel_task(images, judge, METRICS, prior=earlier), compared, BUDGETS, PAPER)
     task = pixel_task(images, prior, METRICS, prior=stage)
-    rows += setup.evaluate(task, methods(prior), BUDGETS, PAPER)
+    guided = [] if guide is None else [amortised(prior, guide, 16)]
+    rows += setup.evaluate(task, [*methods(prior), *guided], BUDGETS, PAPER)
     few = pixel_task(images.first(FEW), prior, METRICS, prior=stage, split=FEW_SPLIT)
     rows += replace(setup, seeds=setup.seeds[:1]).evaluate(few, sampled(prior), SAMPLED_BUDGETS)
     twice = MirroredPrior(prior)
@@ -95,7 +100,7 @@ def measure(setup: Setup, priors: Mapping[str, Prior], images: Scenes) -> Result
     arrays: Arrays = {}
     for budget in (0.1, 0.3):
         arrays |= example_arrays(task, in_one_or_sixteen(prior), budget, setup.seeds[0], f"example-{budget:g}")
-    weights = models.fingerprints(**priors)
+    weights = models.fingerprints(**priors, **({} if guide is None else {"guide": guide}))
     return Results("cifar10-sequential", setup.preset, images.name, rows, weights, arrays=arrays)
 
 
@@ -103,7 +108,8 @@ def run(setup: Setup) -> Results:
     """2,560 test images."""
     notes: list[str] = []
     images = scenes.photographs(notes)
-    return measure(setup, models.priors(setup.preset, "cifar10"), images).adding(notes=notes)
+    guide = models.small_priors(setup.preset, "cifar10", notes).get("guide")
+    return measure(setup, models.priors(setup.preset, "cifar10", notes), images, guide).adding(notes=notes)
 
 
 def section(results: Results) -> Section:

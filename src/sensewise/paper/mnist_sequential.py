@@ -98,7 +98,7 @@ def run(setup: Setup) -> Results:
     On all 10,000, what takes many steps and several seeds is left out.
     """
     digits, notes = scenes.digits(), list[str]()
-    priors = models.priors(setup.preset, "mnist")
+    priors = models.priors(setup.preset, "mnist", notes)
     rows: list[Row] = []
     known = scenes.known_digits(notes)
     for stage, prior in priors.items():

@@ -54,9 +54,16 @@ def prior(preset: str, dataset: str, stage: str | None = None) -> AbsorbingPrior
     return hub.load_absorbing(folder(preset, name, command))
 
 
-def priors(preset: str, dataset: str) -> dict[str, AbsorbingPrior]:
-    """Every stage of the prior of a data set, the last one last."""
-    return {stage: prior(preset, dataset, stage) for stage in stages(preset, dataset)}
+def priors(preset: str, dataset: str, notes: list[str]) -> dict[str, AbsorbingPrior]:
+    """The last stage of the prior of a data set, and before it those that there are; a note says which are left out."""
+    *before, last = stages(preset, dataset)
+    found = {}
+    for stage in before:
+        try:
+            found[stage] = prior(preset, dataset, stage)
+        except CheckpointError as error:
+            notes.append(f"The prior {dataset}-{stage} was left out: {error}")
+    return {**found, last: prior(preset, dataset, last)}
 
 
 SMALL = ("guide", "tiny")

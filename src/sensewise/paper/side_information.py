@@ -106,7 +106,7 @@ def run(setup: Setup) -> Results:
     task = pixel_task(scenes.digits(), prior, MNIST_METRICS)
     rows = measure(setup, task, {"one-shot": designer}, PAPER["mnist"])
     try:
-        priors = models.priors(setup.preset, "cifar10")
+        priors = models.priors(setup.preset, "cifar10", notes)
         designers = models.photograph_designers(setup.preset, list(priors.values())[-1], notes, PHOTOGRAPHS)
     except CheckpointError as error:
         notes.append(f"CIFAR-10 was left out: {error}")
