@@ -76,3 +76,9 @@ def test_the_section_says_what_is_lost_and_saved(rows):
     (axes,) = section.figures[0].content.axes
     assert {text.get_text() for text in axes.texts} == set(GUIDES)
     assert [len(line.get_xdata()) for line in axes.lines[:3]] == [1, 1, 1]  # plain, taught, taught for longer
+
+
+def test_what_was_not_trained_is_not_in_the_legend(rows):
+    known = [row for row in rows if row.guide in (None, "guide")]
+    (axes,) = amortised.section(Results("amortised", "cpu", "mnist", known)).figures[0].content.axes
+    assert axes.get_legend_handles_labels()[1] == [amortised.KINDS["longer"], "the full prior decides"]

@@ -11,7 +11,7 @@ from sensewise.information import per_pixel
 from sensewise.policies.choose import SPREAD_VARIANCE, Spread, TopK
 from sensewise.policies.greedy import Greedy
 from sensewise.tokens import BLACK, MASK, UNKNOWN, observe
-from sensewise.train.curriculum import SPREADS, Curriculum, Rollouts, random_masks, random_warps, warped
+from sensewise.train.curriculum import SPREADS, Curriculum, Rollouts, random_masks
 from sensewise.train.prior import PriorObjective
 
 GREEDY = Curriculum(on_policy=1.0, min_steps=2, max_steps=6, max_budget=0.5, probe=0.5)
@@ -175,45 +175,6 @@ def test_some_images_are_shown_without_a_mask_state(tiny_digits, monkeypatch, sh
     assert torch.equal(t, one.model.process.timestep_for((whole != MASK).flatten(1).float().mean(1)))
 
 
-WARPED = replace(GREEDY, warp=0.1, min_steps=4)
-
-
-def test_an_image_that_is_not_moved_stays_as_it_is():
-    x = random_tokens((3, 1, 8, 12), 5)
-    assert torch.equal(warped(x, random_warps(3, 0.0, seeded())), x)
-
-
-def test_a_warp_moves_by_as_much_as_it_says():
-    x = torch.ones(1, 1, 16, 16, dtype=torch.uint8)
-    x[..., 8] = 2
-    one_right = torch.tensor([[[1.0, 0.0, -2 / 16], [0.0, 1.0, 0.0]]])
-    assert torch.equal(warped(x, one_right), x.roll(1, 3))
-    assert warped(x, random_warps(1, 0.4, seeded())).dtype == torch.uint8
-
-
-def test_warps_are_small_and_centred():
-    warps = random_warps(4000, 0.1, seeded())
-    identity = torch.eye(2, 3)
-    assert (warps.mean(0) - identity).abs().max() < 0.01
-    assert (warps[:, :, 2].abs() <= 0.05).all()
-    assert 0.15 < (warps - identity).abs().max() < 0.25  # turn and shear together
-
-
-def test_a_trajectory_keeps_its_warp(tiny_digits, monkeypatch):
-    """What it measures later belongs to the same picture as what it measured first."""
-    one = objective(tiny_digits, WARPED)
-    first = one._batch(seeded(1))[0][: len(one.rollouts.index)]
-    warp = one.rollouts.warp.clone()
-    one.rollouts.advance(torch.rand(one.rollouts.mask.shape, generator=seeded()))
-    again = one._batch(seeded(2))[0][: len(first)]
-    assert torch.equal(first, again)
-    assert torch.equal(one.rollouts.warp, warp)
-    assert not torch.equal(first, tiny_digits[one.rollouts.index][0])
-    other = objective(tiny_digits, WARPED)
-    other.load_state(one.state())
-    assert torch.equal(other._batch(seeded(3))[0][: len(first)], first)
-
-
 def test_loss_falls_on_a_tiny_problem(tiny_digits):
     one = objective(tiny_digits.first(4), Curriculum(on_policy=0.5, min_steps=2, max_steps=6), batch_size=16)
     optimizer = torch.optim.Adam(one.model.parameters(), lr=0.01)
@@ -240,14 +201,7 @@ def test_validation_names_its_numbers(mnist, digits):
 
 @pytest.mark.parametrize(
     "wrong",
-    [
-        {"on_policy": 1.5},
-        {"probe": -0.1},
-        {"unknown_label": 2},
-        {"max_budget": 0},
-        {"warp": 0.5},
-        {"min_steps": 9, "max_steps": 8},
-    ],
+    [{"on_policy": 1.5}, {"probe": -0.1}, {"unknown_label": 2}, {"max_budget": 0}, {"min_steps": 9, "max_steps": 8}],
 )
 def test_impossible_settings(wrong):
     with pytest.raises(ConfigError, match=next(iter(wrong))):

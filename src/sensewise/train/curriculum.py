@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Generator, Tensor
 
 from sensewise import masks, predictions
@@ -34,8 +33,6 @@ class Curriculum:
             network, and every site survives on its own, not all channels of a pixel together.
         unknown_label: the fraction of images shown without their label.
         flip: the fraction of images mirrored left to right.
-        warp: above 0, every image is turned by up to so many radians, stretched and sheared by up to this fraction and
-            moved by a quarter of it (of the side), so that none is seen twice; for two levels, or ordered ones.
         on_policy: the fraction of a batch that follows the greedy policy.
         max_budget: the largest budget of a greedy trajectory.
         budget_power: its budgets are `max_budget u ** budget_power`, u uniform.
@@ -59,7 +56,6 @@ class Curriculum:
     survival_power: float = 3.0
     unknown_label: float = 0.1
     flip: float = 0.0
-    warp: float = 0.0
     on_policy: float = 0.0
     max_budget: float = 0.4
     budget_power: float = 2.0
@@ -84,8 +80,6 @@ class Curriculum:
                 f"max_budget must lie between 0 and 1 and budget_power above 0, got {self.max_budget} and "
                 f"{self.budget_power}"
             )
-        if not 0 <= self.warp < 0.5:
-            raise ConfigError(f"warp must be at least 0 and below 0.5, got {self.warp}")
         if not 0 <= self.noise < 0.5:
             raise ConfigError(f"noise must be at least 0 and below 0.5, got {self.noise}")
         if not 1 <= self.min_steps <= self.max_steps:
@@ -113,21 +107,6 @@ def random_masks(batch: int, count: int, power: float, generator: Generator) -> 
     return torch.rand(batch, count, generator=generator) < survival, None if t is None else t[:, 0]
 
 
-def random_warps(batch: int, most: float, generator: Generator) -> Tensor:
-    """Affine maps that turn, stretch, shear and move images a little, `(B, 2, 3)`, as `torch` takes them."""
-    turn, wide, high, shear, right, down = most * (2 * torch.rand(6, batch, generator=generator) - 1)
-    cos, sin = turn.cos(), turn.sin()
-    linear = torch.stack([wide.exp() * cos, shear - sin, sin, high.exp() * cos], dim=1).view(batch, 2, 2)
-    return torch.cat([linear, torch.stack([right, down], dim=1).unsqueeze(2) / 2], dim=2)  # (B, 2, 3)
-
-
-def warped(x: Tensor, warps: Tensor) -> Tensor:
-    """Tokens `(B, C, H, W)` under affine maps `(B, 2, 3)`; what comes from beyond the edge is like the edge."""
-    grid = F.affine_grid(warps, list(x.shape), align_corners=False)
-    moved = F.grid_sample(x.float(), grid, padding_mode="border", align_corners=False)
-    return moved.round().to(x.dtype)
-
-
 def noise_levels(batch: int, most: float, generator: Generator) -> Tensor:
     """The probability of a flip in each image, `(B,)`: 0 in a sixth of them, elsewhere uniform up to `most`."""
     return (most * (1.2 * torch.rand(batch, generator=generator) - 0.2)).clamp(min=0)
@@ -153,7 +132,6 @@ class Rollouts:
         self.mask = torch.zeros(batch, grid[0] * grid[1], dtype=torch.bool)
         self.per_step = torch.zeros(batch, dtype=torch.int64)
         self.left = torch.full((batch,), -1)  # steps still to take; below 0: finished, to be replaced
-        self.warp = torch.zeros(batch if curriculum.warp else 0, 2, 3)
         self.level = torch.zeros(batch)  # how probable a flip is, where readings are noisy
         self.chance = torch.zeros(
             batch, grid[0] * grid[1] if curriculum.noise else 0
@@ -162,7 +140,6 @@ class Rollouts:
     def state(self) -> dict[str, Tensor]:
         """All that a trajectory is."""
         names = ["index", "known", "flipped", "spread", "mask", "per_step", "left"]
-        names += ["warp"] if self.curriculum.warp else []
         names += ["level", "chance"] if self.curriculum.noise else []
         return {name: getattr(self, name) for name in names}
 
@@ -195,8 +172,6 @@ class Rollouts:
         self.mask = torch.where(ended[:, None].to(device), probe.to(device), self.mask)
         self.per_step = torch.where(ended, (total / steps).ceil().long(), self.per_step)
         self.left = torch.where(ended, steps, self.left)
-        if c.warp:
-            self.warp = torch.where(ended.view(-1, 1, 1), random_warps(batch, c.warp, generator), self.warp)
         if c.noise:
             self.level = torch.where(ended, noise_levels(batch, c.noise, generator), self.level)
             chance = torch.rand(self.chance.shape, generator=generator)

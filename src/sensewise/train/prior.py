@@ -23,16 +23,7 @@ from sensewise.reconstruct.prior import Mode, PosteriorMean
 from sensewise.sensors.base import Side
 from sensewise.sensors.pixels import PixelSensor
 from sensewise.tokens import BLACK, MASK, UNKNOWN, dequantize, observe, site_mask
-from sensewise.train.curriculum import (
-    SCORES,
-    SPREADS,
-    Curriculum,
-    Rollouts,
-    noise_levels,
-    random_masks,
-    random_warps,
-    warped,
-)
+from sensewise.train.curriculum import SCORES, SPREADS, Curriculum, Rollouts, noise_levels, random_masks
 from sensewise.train.flips import misread, noisy_errors
 from sensewise.train.gradient import FitSettings, Objective
 from sensewise.train.recipe import GradientRecipe
@@ -143,9 +134,6 @@ class PriorObjective(Objective):
         flipped = torch.rand(self.batch_size - rolled, generator=generator) < c.flip
         flipped = torch.cat([rollouts.flipped, flipped]).to(self.device)
         x = torch.where(flipped.view(-1, 1, 1, 1), x.flip(-1), x)
-        if c.warp:
-            warps = random_warps(self.batch_size - rolled, c.warp, generator)
-            x = warped(x, torch.cat([rollouts.warp, warps]).to(self.device))
         if label is not None:
             label = torch.where(torch.cat([rollouts.known, known]).to(self.device), label, UNKNOWN)
         shape = (x.shape[1], x.shape[2], x.shape[3])

@@ -38,6 +38,8 @@ def errors_against_time(
         figure = Figure(figsize=(6.4, 4.2), layout="constrained")
         axes = figure.subplots()
         for line, (colour, marker, dash) in zip(lines, _LOOKS, strict=True):
+            if not line.points:
+                continue  # none of them was trained
             points = sorted(line.points)
             places = [1e3 * point[0] for point in points]
             errors = [point[1] for point in points]
