@@ -87,8 +87,12 @@ def orthogonal(matrices: Tensor) -> Tensor:
     tall = matrices.shape[1] > matrices.shape[2]
     x = matrices.mT if tall else matrices
     x = x / (torch.linalg.matrix_norm(x, keepdim=True) + 1e-7)
+    kind = x.device.type
+    if torch.is_autocast_enabled(kind):  # converted once, not before every product
+        x = x.to(torch.get_autocast_dtype(kind))
     a, b, c = QUINTIC
-    for _ in range(ROUNDS):
-        gram = x @ x.mT
-        x = a * x + (b * gram + c * gram @ gram) @ x
-    return x.mT if tall else x
+    with torch.autocast(kind, enabled=False):
+        for _ in range(ROUNDS):
+            gram = x @ x.mT
+            x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+    return (x.mT if tall else x).to(matrices.dtype)
