@@ -292,7 +292,8 @@ def load_prior(name: str | Path, preset: str | Path = SHIPPED, engine: EngineNam
     Args:
         engine: what computes it. "onnx" takes some five seconds to get ready and then half of the time for a single
             image, with the same predictions up to 1e-5; it needs the extra `onnx` and a prior of tokens. "fastest"
-            takes the best one that is installed; the prior's `engine` says which.
+            takes the best one of these that is installed; the prior's `engine` says which. "bfloat16" is PyTorch with
+            rounded products: predictions differ by some thousandths.
     """
     prior, _ = load(name, "prior", preset)
     assert isinstance(prior, Prior)
@@ -303,9 +304,9 @@ def load_prior(name: str | Path, preset: str | Path = SHIPPED, engine: EngineNam
     return prior
 
 
-def load_absorbing(name: str | Path, preset: str | Path = SHIPPED) -> AbsorbingPrior:
+def load_absorbing(name: str | Path, preset: str | Path = SHIPPED, engine: EngineName = "torch") -> AbsorbingPrior:
     """The same, for code that needs the network and its process."""
-    prior = load_prior(name, preset)
+    prior = load_prior(name, preset, engine)
     if not isinstance(prior, AbsorbingPrior):
         raise CheckpointError(f"{name} is another kind of prior than an absorbing one")
     return prior
@@ -529,7 +530,7 @@ def card(name: str | Path, preset: str | Path = SHIPPED) -> Card:
         minutes=_number(trained.get("minutes"), float),
         validation={str(key): number for key, value in found if (number := _number(value, float)) is not None},
         sha256=fingerprint(model),
-        engines=("torch", "onnx") if isinstance(model, AbsorbingPrior) and engines.installed() else ("torch",),
+        engines=engines.available() if isinstance(model, AbsorbingPrior) else ("torch",),
     )
 
 

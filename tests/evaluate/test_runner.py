@@ -4,13 +4,15 @@ import time
 
 import pytest
 
+from sensewise.data.mnist import bundled_mnist
 from sensewise.errors import ConfigError, DataError, ProcessError
 from sensewise.evaluate.experiment import Experiment, Experiments, Setup
 from sensewise.evaluate.journal import Journal, timed
 from sensewise.evaluate.method import Method
-from sensewise.evaluate.results import Results
+from sensewise.evaluate.results import Results, read_results
 from sensewise.evaluate.runner import merge_shards, plan, run_experiment
 from sensewise.evaluate.task import pixel_task
+from sensewise.paper import models
 from sensewise.policies.greedy import Greedy
 from sensewise.policies.simple import Random
 
@@ -103,6 +105,22 @@ def test_an_engine_makes_what_is_missing_and_the_rest_is_measured_here(experimen
     assert again.rows == whole.rows
     assert len(first + asked) == len({*first, *asked}) == 5
     assert visible(tmp_path) == ["tiny.json", "whole"]
+
+
+def test_the_engine_of_the_priors_is_in_the_keys_and_in_the_file(tmp_path):
+    """Measurements of one engine are never taken for those of another, by any preset's model."""
+
+    def run(setup):
+        prior = models.prior(setup.preset, "mnist", engine=setup.engine)
+        task = pixel_task(bundled_mnist().first(2), prior, ("errors",))
+        return Results("tiny", setup.preset, "mnist", setup.evaluate(task, [Method("random", Random())], (0.1,)))
+
+    one = Experiment("tiny", run)
+    plain, rounded = (set(plan(one, "cpu", range(1), computed_by=engine)) for engine in ("torch", "bfloat16"))
+    assert not plain & rounded
+    for engine, said in (("torch", None), ("bfloat16", "bfloat16")):
+        run_experiment(one, "cpu", range(1), tmp_path / engine, computed_by=engine)
+        assert read_results(tmp_path / engine / "tiny.json").machine.get("engine") == said
 
 
 def test_seconds_of_earlier_sittings_count(experiment, tmp_path):

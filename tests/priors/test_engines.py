@@ -54,6 +54,22 @@ def test_the_engine_is_visible(pair):
     assert "engine=torch" in repr(other)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_rounded_products_say_nearly_the_same(name):
+    prior = network_prior(name.partition("-")[0], **NAMES[name])
+    prior.size = SHAPE[1:]
+    other = copy.copy(prior)
+    other.run_with("bfloat16")
+    y = observe(random_tokens((3, *SHAPE)), torch.rand(3, 90, generator=seeded()) < 0.3)
+    label = torch.arange(3) - 1
+    expected, found = prior(y, label), other(y, label)
+    gap = float((expected.log_probs.exp() - found.log_probs.exp()).abs().max())
+    assert 0 < gap < 0.02
+    assert found.log_probs.dtype == torch.float32
+    assert "engine=bfloat16" in repr(other)
+    assert identity(Greedy(prior)) != identity(Greedy(other))
+
+
 def test_what_onnx_cannot_do_is_refused(pair):
     _, other = pair
     with pytest.raises(ConfigError, match="engine torch"):
@@ -70,12 +86,12 @@ def test_engines_by_name(monkeypatch):
     with pytest.raises(ConfigError, match="install the extra `onnx`"):
         prior.run_with("onnx")
     assert prior.engine == "torch"
-    assert hub.card("mnist").engines == ("torch",)
+    assert hub.card("mnist").engines == ("torch", "bfloat16")
 
 
 def test_a_bundled_prior():
     assert hub.load_prior("mnist", engine="fastest").engine == "onnx"
-    assert ("engines", "torch, onnx") in hub.card("mnist").lines()
+    assert ("engines", "torch, bfloat16, onnx") in hub.card("mnist").lines()
     with pytest.raises(ConfigError, match="engine torch alone"):
         hub.load_prior("any-grey", engine="onnx")
 

@@ -19,6 +19,7 @@ from sensewise.errors import ConfigError, ProcessError
 from sensewise.evaluate.experiment import Experiment
 from sensewise.evaluate.journal import Measure, Value, timed
 from sensewise.evaluate.runner import Engine, plan
+from sensewise.priors.engines import EngineName
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -44,16 +45,19 @@ class Named:
         return EXPERIMENTS.find(self.name)
 
 
-def measure(work: Work, preset: str, seeds: tuple[int, ...], code: str, key: str) -> tuple[Value, float]:
+def measure(
+    work: Work, preset: str, seeds: tuple[int, ...], computed_by: EngineName, code: str, key: str
+) -> tuple[Value, float]:
     """What a worker does: one measurement, and the seconds that it took.
 
     Args:
         work: what is measured.
+        computed_by: what computes the networks of priors over images.
         code: the caller's `Experiment.digest`; a worker with other code refuses.
         key: of the measurement in the journal; it names the weights and the data.
     """
     with _one_at_a_time:
-        found = _measures(work, preset, seeds, code).get(key)
+        found = _measures(work, preset, seeds, computed_by, code).get(key)
         if found is None:
             raise ProcessError(
                 f"the worker on {socket.gethostname()} has other weights or data than the caller: "
@@ -63,7 +67,9 @@ def measure(work: Work, preset: str, seeds: tuple[int, ...], code: str, key: str
 
 
 @lru_cache(maxsize=1)
-def _measures(work: Work, preset: str, seeds: tuple[int, ...], code: str) -> dict[str, Measure]:
+def _measures(
+    work: Work, preset: str, seeds: tuple[int, ...], computed_by: EngineName, code: str
+) -> dict[str, Measure]:
     """Every measurement of an experiment by key, ready to be made; models are loaded once per worker."""
     found = work.experiment()
     if found.digest() != code:
@@ -71,7 +77,7 @@ def _measures(work: Work, preset: str, seeds: tuple[int, ...], code: str) -> dic
             f"the worker on {socket.gethostname()} runs other code than the caller: install the same there and "
             "start the worker again"
         )
-    return plan(found, preset, seeds)
+    return plan(found, preset, seeds, computed_by=computed_by)
 
 
 @contextmanager
@@ -119,7 +125,9 @@ def connected(address: str | None, workers: int) -> Iterator["Client | None"]:
         yield client
 
 
-def engine(client: "Client | None", work: Work, preset: str, seeds: Sequence[int]) -> Engine | None:
+def engine(
+    client: "Client | None", work: Work, preset: str, seeds: Sequence[int], computed_by: EngineName = "torch"
+) -> Engine | None:
     """Makes measurements of an experiment on the workers of a client; those of a lost worker are made by another."""
     if client is None:
         return None
@@ -128,7 +136,7 @@ def engine(client: "Client | None", work: Work, preset: str, seeds: Sequence[int
     from distributed.scheduler import KilledWorker
 
     def measured(keys: Sequence[str]) -> Iterator[tuple[str, Value, float]]:
-        about = (work, preset, tuple(seeds), work.experiment().digest())
+        about = (work, preset, tuple(seeds), computed_by, work.experiment().digest())
         sent = {client.submit(measure, *about, key, pure=False, retries=1): key for key in keys}
         try:
             for future in as_completed(sent):

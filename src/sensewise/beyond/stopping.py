@@ -287,7 +287,7 @@ def run(setup: Setup) -> Results:
         except DataError as error:
             notes.append(f"{name} was left out: {error}")
             continue
-        prior = models.prior(setup.preset, name) if name in PRESET else hub.load_prior(rule.prior)
+        prior = models.prior(setup.preset, name, engine=setup.engine) if name in PRESET else hub.load_prior(rule.prior)
         card = None
         try:
             card = hub.calibration(rule.prior, setup.preset)

@@ -17,6 +17,7 @@ from sensewise.evaluate.results import Results
 from sensewise.evaluate.rows import Row
 from sensewise.evaluate.task import Task
 from sensewise.files import from_text
+from sensewise.priors.engines import EngineName
 
 
 def _silent() -> Progress:
@@ -33,6 +34,7 @@ class Setup:
         journal: remembers measurements.
         progress: shows how far it is; silent by default.
         kept: rows of an earlier file, which are not measured again.
+        engine: what computes the networks of priors over images.
     """
 
     preset: str = "cpu"
@@ -40,6 +42,7 @@ class Setup:
     journal: Journal = field(default_factory=Journal)
     progress: Progress = field(default_factory=_silent)
     kept: Kept | None = None
+    engine: EngineName = "torch"
 
     def evaluate(
         self, task: Task, methods: Sequence[Contender], budgets: Sequence[float], paper: Published | None = None

@@ -40,6 +40,7 @@ class Results:
         seconds: how long it took, over all sittings and shards.
         commit: of the code; filled in when the results are written.
         machine: processor and threads; filled in when the results are written.
+        engine: what computed the networks of priors over images; `machine` says it if it was not PyTorch in float32.
     """
 
     experiment: str
@@ -52,6 +53,7 @@ class Results:
     seconds: float = 0.0
     commit: str = ""
     machine: Mapping[str, Any] = field(default_factory=dict)
+    engine: str = "torch"
 
     def adding(self, *, notes: Sequence[str] = (), arrays: Arrays | None = None, rows: Sequence[Row] = ()) -> Self:
         """The same results with further notes, arrays and rows."""
@@ -76,11 +78,15 @@ class Results:
             "dataset": self.dataset,
             "commit": self.commit or commit(),
             "seconds": round(self.seconds, 1),
-            "machine": self.machine or {"cpu": cpu_name(), "threads": torch.get_num_threads()},
+            "machine": self.machine or self._machine(),
             "weights": self.weights,
             "notes": list(self.notes),
             "rows": rows,
         }
+
+    def _machine(self) -> dict[str, Any]:
+        engine = {} if self.engine == "torch" else {"engine": self.engine}
+        return {"cpu": cpu_name(), "threads": torch.get_num_threads(), **engine}
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -182,13 +182,14 @@ def _loupes(preset: str, dataset: str, shape: tuple[int, int, int], notes: list[
     return found
 
 
-def _models(preset: str, dataset: str, notes: list[str]) -> tuple[dict[str, Prior], dict[str, MaskDesigner]]:
+def _models(setup: Setup, dataset: str, notes: list[str]) -> tuple[dict[str, Prior], dict[str, MaskDesigner]]:
     """Priors of a data set and designers by method; of MNIST, the last stage and the main designer alone."""
-    last = models.prior(preset, dataset)
+    preset, engine = setup.preset, setup.engine
+    last = models.prior(preset, dataset, engine=engine)
     if dataset == "mnist":
         return {"prior": last}, {"one-shot": models.designer(preset, dataset, last)}
     designers = models.photograph_designers(preset, last, notes, side_information.PHOTOGRAPHS)
-    return {**models.priors(preset, dataset, notes)}, designers
+    return {**models.priors(preset, dataset, notes, engine)}, designers
 
 
 def run(setup: Setup) -> Results:
@@ -199,7 +200,7 @@ def run(setup: Setup) -> Results:
     weights: dict[str, str] = {}
     for dataset, part in PARTS.items():
         try:
-            priors, designers = _models(setup.preset, dataset, notes)
+            priors, designers = _models(setup, dataset, notes)
         except CheckpointError as error:
             if dataset == "mnist":
                 raise

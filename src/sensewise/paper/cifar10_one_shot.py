@@ -76,7 +76,7 @@ def measure(
 def run(setup: Setup) -> Results:
     """2,560 test images."""
     preset, notes = setup.preset, list[str]()
-    priors = models.priors(preset, "cifar10", notes)
+    priors = models.priors(preset, "cifar10", notes, setup.engine)
     designers = models.photograph_designers(preset, list(priors.values())[-1], notes)
     results = measure(setup, priors, designers, scenes.photographs(notes))
     first = models.PHOTOGRAPH_DESIGNERS[next(iter(designers))]

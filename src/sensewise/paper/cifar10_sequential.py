@@ -108,8 +108,9 @@ def run(setup: Setup) -> Results:
     """2,560 test images."""
     notes: list[str] = []
     images = scenes.photographs(notes)
-    guide = models.small_priors(setup.preset, "cifar10", notes).get("guide")
-    return measure(setup, models.priors(setup.preset, "cifar10", notes), images, guide).adding(notes=notes)
+    guide = models.small_priors(setup.preset, "cifar10", notes, engine=setup.engine).get("guide")
+    priors = models.priors(setup.preset, "cifar10", notes, setup.engine)
+    return measure(setup, priors, images, guide).adding(notes=notes)
 
 
 def section(results: Results) -> Section:

@@ -147,7 +147,7 @@ def timestep_rows(images: Scenes) -> list[Row]:
 
 def run(setup: Setup) -> Results:
     """2,560 test digits."""
-    prior, notes = models.prior(setup.preset, "mnist"), list[str]()
+    prior, notes = models.prior(setup.preset, "mnist", engine=setup.engine), list[str]()
     designers = {"one-shot": models.designer(setup.preset, "mnist", prior)}
     for name in CONTROLS:
         try:

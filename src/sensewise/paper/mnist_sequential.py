@@ -98,7 +98,7 @@ def run(setup: Setup) -> Results:
     On all 10,000, what takes many steps and several seeds is left out.
     """
     digits, notes = scenes.digits(), list[str]()
-    priors = models.priors(setup.preset, "mnist", notes)
+    priors = models.priors(setup.preset, "mnist", notes, setup.engine)
     rows: list[Row] = []
     known = scenes.known_digits(notes)
     for stage, prior in priors.items():
@@ -115,7 +115,7 @@ def run(setup: Setup) -> Results:
         task = pixel_task(everything, prior, METRICS, prior=stage)
         cheap = [method for method in methods(prior) if method.steps == 1 or not method.is_random()]
         rows += setup.evaluate(task, cheap, BUDGETS)  # the paper's values are of the first 2,560
-    small = models.small_priors(setup.preset, "mnist", notes)
+    small = models.small_priors(setup.preset, "mnist", notes, engine=setup.engine)
     for name, other in small.items():
         task, compared = by_small(name, digits, prior, stage, other)
         rows += setup.evaluate(task, compared, BUDGETS, PAPER)

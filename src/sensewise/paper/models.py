@@ -16,6 +16,7 @@ from sensewise.networks.decoders import MaskDesigner
 from sensewise.networks.loupe import Loupe
 from sensewise.priors.absorbing import AbsorbingPrior
 from sensewise.priors.base import Prior
+from sensewise.priors.engines import EngineName
 
 STAGES = ("random-masks", "on-policy")
 """Stages of a prior that are compared, in the order of training; a preset may end with the first one."""
@@ -45,25 +46,27 @@ def stages(preset: str, dataset: str) -> list[str]:
     return known or list(STAGES)
 
 
-def prior(preset: str, dataset: str, stage: str | None = None) -> AbsorbingPrior:
+def prior(preset: str, dataset: str, stage: str | None = None, engine: EngineName = "torch") -> AbsorbingPrior:
     """One stage of the prior of a data set; the last one, whose run has the name of the data set, by default."""
     last = stages(preset, dataset)[-1]
     stage = stage or last
     name = dataset if stage == last else f"{dataset}-{stage}"
     command = f"train prior --dataset {dataset} --stage {stage} --out {hub.run_folder(preset, name)}"
-    return hub.load_absorbing(folder(preset, name, command))
+    return hub.load_absorbing(folder(preset, name, command), engine=engine)
 
 
-def priors(preset: str, dataset: str, notes: list[str]) -> dict[str, AbsorbingPrior]:
+def priors(
+    preset: str, dataset: str, notes: list[str], engine: EngineName = "torch"
+) -> dict[str, AbsorbingPrior]:
     """The last stage of the prior of a data set, and before it those that there are; a note says which are left out."""
     *before, last = stages(preset, dataset)
     found = {}
     for stage in before:
         try:
-            found[stage] = prior(preset, dataset, stage)
+            found[stage] = prior(preset, dataset, stage, engine)
         except CheckpointError as error:
             notes.append(f"The prior {dataset}-{stage} was left out: {error}")
-    return {**found, last: prior(preset, dataset, last)}
+    return {**found, last: prior(preset, dataset, last, engine)}
 
 
 SMALL = ("guide", "tiny")
@@ -80,7 +83,7 @@ def guides(preset: str, dataset: str, notes: list[str]) -> dict[str, AbsorbingPr
 
 
 def small_priors(
-    preset: str, dataset: str, notes: list[str], names: Sequence[str] = SMALL
+    preset: str, dataset: str, notes: list[str], names: Sequence[str] = SMALL, engine: EngineName = "torch"
 ) -> dict[str, AbsorbingPrior]:
     """Those small priors that a preset trains; a note says which are left out because they were not trained yet."""
     found = {}
@@ -88,7 +91,7 @@ def small_priors(
         command = f"train prior --dataset {dataset} --stage {stage}"
         try:
             if presets.has(preset, f"prior.{dataset}.{stage}"):
-                found[stage] = hub.load_absorbing(folder(preset, f"{dataset}-{stage}", command))
+                found[stage] = hub.load_absorbing(folder(preset, f"{dataset}-{stage}", command), engine=engine)
         except SensewiseError as error:
             notes.append(f"The small prior {dataset}-{stage} was left out: {error}")
     return found

@@ -100,13 +100,13 @@ def measure(
 def run(setup: Setup) -> Results:
     """2,560 test images of each data set."""
     notes: list[str] = []
-    prior = models.prior(setup.preset, "mnist")
+    prior = models.prior(setup.preset, "mnist", engine=setup.engine)
     designer = models.designer(setup.preset, "mnist", prior)
     weights = models.fingerprints(prior=prior, generator=designer)
     task = pixel_task(scenes.digits(), prior, MNIST_METRICS)
     rows = measure(setup, task, {"one-shot": designer}, PAPER["mnist"])
     try:
-        priors = models.priors(setup.preset, "cifar10", notes)
+        priors = models.priors(setup.preset, "cifar10", notes, setup.engine)
         designers = models.photograph_designers(setup.preset, list(priors.values())[-1], notes, PHOTOGRAPHS)
     except CheckpointError as error:
         notes.append(f"CIFAR-10 was left out: {error}")

@@ -11,7 +11,7 @@ from sensewise.diffusion import AbsorbingProcess
 from sensewise.errors import ConfigError
 from sensewise.predictions import Categorical
 from sensewise.priors.base import Prior
-from sensewise.priors.engines import EngineName, Network, OnnxNetwork, fastest
+from sensewise.priors.engines import EngineName, Network, OnnxNetwork, RoundedNetwork, fastest
 from sensewise.tokens import BLACK, MASK, UNKNOWN
 
 
@@ -31,7 +31,7 @@ class AbsorbingPrior(Prior):
             pixel from an unobserved one (the control of Appendix E of the paper).
 
     Attributes:
-        engine: what computes the network, "torch" or "onnx".
+        engine: what computes the network, "torch", "onnx" or "bfloat16".
     """
 
     engine: EngineName = "torch"
@@ -58,9 +58,10 @@ class AbsorbingPrior(Prior):
     def run_with(self, engine: EngineName) -> None:
         """Compute the network, as it is now, with another engine; "fastest" takes the best one that is installed."""
         chosen = fastest() if engine == "fastest" else engine
-        if chosen not in ("torch", "onnx"):
-            raise ConfigError(f"engine {engine!r} is not known: torch, onnx, fastest")
-        self._network = OnnxNetwork(self.network, self._padded()) if chosen == "onnx" else None
+        if chosen not in ("torch", "onnx", "bfloat16"):
+            raise ConfigError(f"engine {engine!r} is not known: torch, onnx, bfloat16, fastest")
+        rounded = RoundedNetwork(self.network) if chosen == "bfloat16" else None
+        self._network = OnnxNetwork(self.network, self._padded()) if chosen == "onnx" else rounded
         self.engine = chosen
 
     def _padded(self) -> tuple[int, int, int]:

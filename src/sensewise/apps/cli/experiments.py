@@ -2,12 +2,13 @@
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from sensewise.apps.cli.options import (
     Cluster,
+    ComputedBy,
     Preset,
     Results,
     Seeds,
@@ -51,6 +52,7 @@ def run(
     ] = None,
     keep: Keep = False,
     again: Again = None,
+    computed_by: ComputedBy = "torch",
 ) -> None:
     """Run an experiment of the paper and write results/EXPERIMENT.json. Run it again to go on after a stop."""
     from sensewise import presets
@@ -66,10 +68,12 @@ def run(
     chosen = _experiments(experiment, results)
     with connected(cluster, workers) as client:
         for name, one in chosen.items():
-            spread = engine(client, Named(name), preset, range(seeds))
+            spread = engine(client, Named(name), preset, range(seeds), computed_by)
             kept = _kept(results / f"{one.name}.json", keep, again)
             with progress_bar() as progress:
-                found = run_experiment(one, preset, range(seeds), results, progress, part, spread, kept)
+                found = run_experiment(
+                    one, preset, range(seeds), results, progress, part, spread, kept, computed_by=computed_by
+                )
             _say(found, name, results / one.name)
 
 
@@ -80,6 +84,7 @@ def merge(
     results: Results = Path("results"),
     keep: Keep = False,
     again: Again = None,
+    computed_by: Annotated[Literal["torch", "bfloat16"], typer.Option("--engine", help="That of the shards.")] = "torch",
 ) -> None:
     """Put the shards of `run --shard i/n` together and write results/EXPERIMENT.json."""
     from sensewise.evaluate.runner import merge_shards
@@ -87,7 +92,8 @@ def merge(
     for name, one in _experiments(experiment, results).items():
         kept = _kept(results / f"{one.name}.json", keep, again)
         with progress_bar() as progress:
-            _say(merge_shards(one, preset, range(seeds), results, progress, kept), name, results / one.name)
+            found = merge_shards(one, preset, range(seeds), results, progress, kept, computed_by)
+            _say(found, name, results / one.name)
 
 
 def _kept(path: Path, keep: bool, again: list[str] | None) -> "Kept | None":

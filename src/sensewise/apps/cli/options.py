@@ -3,7 +3,7 @@
 import os
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -31,6 +31,14 @@ Workers = Annotated[
 ]
 Cluster = Annotated[
     str | None, typer.Option(help="Address of a Dask scheduler whose workers measure, such as tcp://host:8786.")
+]
+ComputedBy = Annotated[
+    Literal["torch", "bfloat16"],
+    typer.Option(
+        "--engine",
+        help="What computes priors over images; bfloat16 is rounded, and quicker where the processor has instructions "
+        "for it.",
+    ),
 ]
 Devices = Annotated[int, typer.Option(help="Processes on this machine that share the work.", min=1)]
 NumNodes = Annotated[int, typer.Option(help="Machines that share the work, under torchrun or SLURM.", min=1)]
