@@ -55,9 +55,7 @@ def prior(preset: str, dataset: str, stage: str | None = None, engine: EngineNam
     return hub.load_absorbing(folder(preset, name, command), engine=engine)
 
 
-def priors(
-    preset: str, dataset: str, notes: list[str], engine: EngineName = "torch"
-) -> dict[str, AbsorbingPrior]:
+def priors(preset: str, dataset: str, notes: list[str], engine: EngineName = "torch") -> dict[str, AbsorbingPrior]:
     """The last stage of the prior of a data set, and before it those that there are; a note says which are left out."""
     *before, last = stages(preset, dataset)
     found = {}

@@ -2,13 +2,14 @@
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sensewise.apps.cli.options import (
     Cluster,
     ComputedBy,
+    Engine,
     Preset,
     Results,
     Seeds,
@@ -84,7 +85,7 @@ def merge(
     results: Results = Path("results"),
     keep: Keep = False,
     again: Again = None,
-    computed_by: Annotated[Literal["torch", "bfloat16"], typer.Option("--engine", help="That of the shards.")] = "torch",
+    computed_by: Annotated[Engine, typer.Option("--engine", help="That of the shards.")] = "torch",
 ) -> None:
     """Put the shards of `run --shard i/n` together and write results/EXPERIMENT.json."""
     from sensewise.evaluate.runner import merge_shards

@@ -32,8 +32,9 @@ Workers = Annotated[
 Cluster = Annotated[
     str | None, typer.Option(help="Address of a Dask scheduler whose workers measure, such as tcp://host:8786.")
 ]
+Engine = Literal["torch", "bfloat16"]
 ComputedBy = Annotated[
-    Literal["torch", "bfloat16"],
+    Engine,
     typer.Option(
         "--engine",
         help="What computes priors over images; bfloat16 is rounded, and quicker where the processor has instructions "
