@@ -201,14 +201,7 @@ def test_validation_names_its_numbers(mnist, digits):
 
 @pytest.mark.parametrize(
     "wrong",
-    [
-        {"on_policy": 1.5},
-        {"probe": -0.1},
-        {"unknown_label": 2},
-        {"squared": -1},
-        {"max_budget": 0},
-        {"min_steps": 9, "max_steps": 8},
-    ],
+    [{"on_policy": 1.5}, {"probe": -0.1}, {"unknown_label": 2}, {"squared": -1}, {"max_budget": 0}, {"min_steps": 9, "max_steps": 8}],
 )
 def test_impossible_settings(wrong):
     with pytest.raises(ConfigError, match=next(iter(wrong))):

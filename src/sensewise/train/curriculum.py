@@ -47,8 +47,8 @@ class Curriculum:
         relative: divide each image's loss by the nats that the prior expects it to cost, so that the last steps of an
             acquisition, where little is left to learn, count as much as the first. The weight depends on the
             observation alone, so the loss is still minimised by the true posterior.
-        squared: weight of the squared error of the expected intensities, relative to the variance that the prior
-            expects of the image: what PSNR judges, where nats judge every level's probability.
+        squared: weight of the squared error of the expected intensities, relative to the variance that the prior expects of
+            the image: what PSNR judges, where nats judge every level's probability.
         shared_zero: the fraction of images whose observed black pixels are shown as unobserved, as a prior without a
             mask state sees them.
         noise: above 0, readings are flipped with a probability of up to this, the same in all of an image, and the
