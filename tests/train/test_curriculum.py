@@ -201,7 +201,7 @@ def test_validation_names_its_numbers(mnist, digits):
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"on_policy": 1.5}, {"probe": -0.1}, {"unknown_label": 2}, {"squared": -1}, {"max_budget": 0}, {"min_steps": 9, "max_steps": 8}],
+    [{"on_policy": 1.5}, {"probe": -0.1}, {"unknown_label": 2}, {"max_budget": 0}, {"min_steps": 9, "max_steps": 8}],
 )
 def test_impossible_settings(wrong):
     with pytest.raises(ConfigError, match=next(iter(wrong))):
@@ -223,21 +223,6 @@ def test_a_relative_loss_is_divided_by_what_the_prior_expects(tiny_digits, obser
     nats = -(log_probs * torch.where(y == MASK, 1.0, observed_weight)).flatten(1).sum(1)
     expected = prediction.entropy().flatten(1).sum(1)
     torch.testing.assert_close(found, 0.1 * (nats / (expected + 5.0)).mean())
-
-
-def test_squared_errors_count_beside_the_nats(tiny_digits):
-    """By hand: squared errors of the hidden pixels over their expected sum, with a floor of 0.05."""
-    plain, both = (objective(tiny_digits, Curriculum(squared=weight)) for weight in (0.0, 2.0))
-    both.model.load_state_dict(plain.model.state_dict())
-    one, two = (found.loss(found.model, 0, seeded()) for found in (plain, both))
-    x, label, sites, t = both._batch(seeded())
-    prediction = both.model.predict(torch.where(sites, x, MASK).long(), both.model.check(x, label), t)
-    hidden = (~sites).float()
-    wrong = ((prediction.mean() - (x.float() - 1)).square() * hidden).sum((1, 2, 3))
-    expected = (prediction.variance() * hidden).sum((1, 2, 3))
-    torch.testing.assert_close(two - one, 0.2 * (wrong / (expected.detach() + 0.05)).mean())
-    two.backward()
-    assert all(bool(p.grad.isfinite().all()) for p in both.model.parameters() if p.grad is not None)
 
 
 @pytest.mark.parametrize(("power", "together"), [(0.0, False), (1.0, True)])

@@ -47,8 +47,6 @@ class Curriculum:
         relative: divide each image's loss by the nats that the prior expects it to cost, so that the last steps of an
             acquisition, where little is left to learn, count as much as the first. The weight depends on the
             observation alone, so the loss is still minimised by the true posterior.
-        squared: weight of the squared error of the expected intensities, relative to the variance that the prior expects of
-            the image: what PSNR judges, where nats judge every level's probability.
         shared_zero: the fraction of images whose observed black pixels are shown as unobserved, as a prior without a
             mask state sees them.
         noise: above 0, readings are flipped with a probability of up to this, the same in all of an image, and the
@@ -68,14 +66,12 @@ class Curriculum:
     score: Literal["entropy", "variance"] = "entropy"
     observed_weight: float = 0.01
     relative: bool = False
-    squared: float = 0.0
     shared_zero: float = 0.0
     noise: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("survival_power", "squared"):
-            if getattr(self, name) < 0:
-                raise ConfigError(f"{name} must be at least 0, got {getattr(self, name)}")
+        if self.survival_power < 0:
+            raise ConfigError(f"survival_power must be at least 0, got {self.survival_power}")
         for name in ("unknown_label", "flip", "on_policy", "probe", "spread", "shared_zero"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ConfigError(f"{name} must lie between 0 and 1, got {getattr(self, name)}")

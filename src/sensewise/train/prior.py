@@ -32,7 +32,6 @@ VALIDATION_IMAGES = 512
 CHUNK = 64  # images of a pass in validation
 REPEATED = 0.5  # of the images with random masks and noise: the fraction whose sites are read several times
 FLOOR_NATS = 5.0  # what an image counts at least, where losses are relative
-FLOOR_SQUARES = 0.05  # the same of squared intensities
 
 
 @dataclass(frozen=True)
@@ -158,10 +157,7 @@ class PriorObjective(Objective):
         nats = prediction.cross_entropy(x, ~sites)
         if self.curriculum.observed_weight:
             nats = nats + self.curriculum.observed_weight * prediction.cross_entropy(x, sites)
-        loss = self.mean(nats, prediction, x[0].numel())
-        if self.curriculum.squared:
-            loss = loss + 0.1 * self.curriculum.squared * relative_squares(prediction, x, ~sites).mean()
-        return loss
+        return self.mean(nats, prediction, x[0].numel())
 
     def move_on(self, prediction: Prediction) -> None:
         """Let the greedy trajectories take their next step, as a prediction of this batch says."""
@@ -243,17 +239,6 @@ class PriorObjective(Objective):
     def judges(self, model: Prior) -> dict[str, Prior]:
         """Who makes a picture of what greedy acquisition has measured, by the name of its numbers."""
         return {"greedy": model}
-
-
-def relative_squares(prediction: Prediction, x: Tensor, sites: Tensor) -> Tensor:
-    """The squared error of the mean over what the prediction expects it to be, summed over some sites; `(B,)`.
-
-    The divisor has no gradient: it depends on the observation alone, so the best mean is that of the posterior.
-    """
-    wrong = (prediction.mean() - dequantize(x, prediction.num_states)).square()
-    with torch.no_grad():
-        expected = torch.where(sites, prediction.variance(), 0.0).sum(dim=(1, 2, 3))
-    return torch.where(sites, wrong, 0.0).sum(dim=(1, 2, 3)) / (expected + FLOOR_SQUARES)
 
 
 @torch.inference_mode()
