@@ -204,7 +204,8 @@ def test_the_prior_is_trained_as_the_base_was():
         ("paper", "random-masks", "mnist-without-mask-state", None),
         ("paper", "without-mask-state", None, False),
         ("cpu", "random-masks", None, None),
-        ("cpu", "on-policy", "mnist-random-masks", None),
+        ("cpu", "on-policy", None, None),
+        ("cpu", "small", "mnist-random-masks", None),
     ],
 )
 def test_where_a_stage_starts(monkeypatch, preset, stage, init, mask_state):

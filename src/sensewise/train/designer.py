@@ -363,7 +363,7 @@ class DesignerRecipe(GradientRecipe):
     prior: AbsorbingPrior
 
     kind = "generator"
-    part_of_model = ("decoder", "labels")
+    elsewhere = ("decoder", "labels")
 
     def model(self) -> dict[str, Any]:
         return {

@@ -170,7 +170,7 @@ class LoupeRecipe(GradientRecipe):
     budget: float
 
     kind = "loupe"
-    part_of_model = ("budgets", "widths", "blocks", "hard")
+    elsewhere = ("budgets", "widths", "blocks", "hard")
 
     def model(self) -> dict[str, Any]:
         return {

@@ -70,6 +70,7 @@ class PriorSettings:
     Attributes:
         teacher: the prior whose predictions are learned, by name or folder (`train.taught`); None for the images.
         reuse: how many steps learn from one answer of the teacher.
+        init: the model whose weights it starts from, by name or folder; None for fresh ones.
     """
 
     batch_size: int = 64
@@ -79,6 +80,7 @@ class PriorSettings:
     fit: FitSettings = field(default_factory=FitSettings)
     teacher: str | None = None
     reuse: int = 1
+    init: str | None = None
 
     def __post_init__(self) -> None:
         if self.batch_size < 1 or self.reuse < 1:
@@ -263,8 +265,8 @@ class PriorRecipe(GradientRecipe):
         settings: of the training.
         scenes: images to learn from.
         held_out: images to judge by.
-        init: the model whose weights it starts from, by name or folder; None for fresh ones. It may have fewer blocks
-            than this one and no fine level: those begin by changing nothing.
+        init: the model whose weights it starts from, whatever the settings say; None for fresh ones. It may have fewer
+            blocks than this one and no fine level: those begin by changing nothing.
         preset: whose runs `init` is looked for in.
         mask_state: whether "unobserved" has a state of its own; None where that is no question.
     """
@@ -277,7 +279,7 @@ class PriorRecipe(GradientRecipe):
     mask_state: bool | None = None
 
     kind = "prior"
-    part_of_model = ("network", "time_input")
+    elsewhere = ("network", "time_input", "init")
 
     def model(self) -> dict[str, Any]:
         network = self.settings.network

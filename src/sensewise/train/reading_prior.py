@@ -77,6 +77,7 @@ class ReadingPriorSettings:
         score_weight: a, of the logarithm of the error.
         calibration_weight: c, of the score of the expected error.
         validation_pictures: at most so many are looked at.
+        init: the model whose weights it starts from, by name or folder; None for fresh ones.
     """
 
     heights: tuple[int, ...] = (64, 96, 128, 38)
@@ -95,6 +96,7 @@ class ReadingPriorSettings:
     validation_pictures: int = 40
     network: AnySizeSettings = field(default_factory=AnySizeSettings)
     fit: FitSettings = field(default_factory=FitSettings)
+    init: str | None = None
 
     def __post_init__(self) -> None:
         sizes = (self.heights, self.widths, self.batches, self.shares)
@@ -281,7 +283,7 @@ class ReadingPriorRecipe(GradientRecipe):
         settings: of the training.
         scenes: pictures to learn from.
         held_out: pictures to judge by.
-        init: the model whose weights it starts from, by name or folder; None for fresh ones.
+        init: the model whose weights it starts from, whatever the settings say; None for fresh ones.
         preset: whose runs `init` is looked for in.
     """
 
@@ -292,7 +294,7 @@ class ReadingPriorRecipe(GradientRecipe):
     preset: str | Path = hub.SHIPPED
 
     kind = "prior"
-    part_of_model = ("network",)
+    elsewhere = ("network",)
 
     def model(self) -> dict[str, Any]:
         sizes = asdict(self.settings.network).items()

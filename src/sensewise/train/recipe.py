@@ -46,13 +46,13 @@ class Recipe(ABC):
 
     Attributes:
         kind: of the result, as `hub.KINDS` knows it; a kind that is not there makes masks.
-        part_of_model: settings that stand in `model` of the config, and not in `training`.
+        elsewhere: settings that stand in another part of the config than `training`.
         settings: of the run.
         scenes: what is learned from.
     """
 
     kind: ClassVar[str]
-    part_of_model: ClassVar[tuple[str, ...]] = ()
+    elsewhere: ClassVar[tuple[str, ...]] = ()
     settings: Settings
     scenes: Data
 
@@ -73,7 +73,7 @@ class Recipe(ABC):
             "data": self.scenes.name,
             **self.about(),
             "model": self.model(),
-            "training": {key: value for key, value in settings.items() if key not in self.part_of_model},
+            "training": {key: value for key, value in settings.items() if key not in self.elsewhere},
             **licence,
         }
 

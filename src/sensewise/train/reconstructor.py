@@ -141,7 +141,7 @@ class ReconstructorRecipe(GradientRecipe):
     acs: int
 
     kind = "reconstructor"
-    part_of_model = ("network",)
+    elsewhere = ("network",)
 
     def model(self) -> dict[str, Any]:
         height, width = self.scenes.shape[-2:]

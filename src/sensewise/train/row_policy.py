@@ -268,7 +268,7 @@ class RowPolicyRecipe(GradientRecipe):
     adaptive: bool
 
     kind = "row-policy"
-    part_of_model = ("width", "layers", "places")
+    elsewhere = ("width", "layers", "places")
 
     def __post_init__(self) -> None:
         if self.profile.acs != self.acs:

@@ -77,7 +77,7 @@ class RowPriorRecipe(GradientRecipe):
     acs: int
 
     kind = "prior"
-    part_of_model = ("width", "layers")
+    elsewhere = ("width", "layers")
 
     @cached_property
     def profile(self) -> RowProfile:

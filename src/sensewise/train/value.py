@@ -235,7 +235,7 @@ class RowValueRecipe(GradientRecipe):
     orders: Sequence[Tensor] | None = None
 
     kind = "row-value"
-    part_of_model = ("width", "layers")
+    elsewhere = ("width", "layers")
 
     def model(self) -> dict[str, Any]:
         return {"network": {"width": self.settings.width, "layers": self.settings.layers}}

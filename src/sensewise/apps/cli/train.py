@@ -45,17 +45,6 @@ Compile = Annotated[
 ]
 S = TypeVar("S")
 WITHOUT = "without-mask-state"
-STAGE_BEFORE = {
-    "random-masks": WITHOUT,
-    "on-policy": "random-masks",
-    "on-policy-2": "on-policy",
-    "on-policy-3": "on-policy-2",
-    "noise-2": "noise",
-    "guide-2": "guide",
-    "tiny-2": "tiny",
-    "mixed-2": "mixed",
-}
-LAST = {"noise"}  # stages that start from the last of the others, whose run has the name of the data set
 
 
 def _execution_options(
@@ -155,9 +144,9 @@ def prior(
     stage: Annotated[
         str | None,
         typer.Option(
-            help="random-masks (default), on-policy, on-policy-2, on-policy-3 (each from the one before, if the preset "
-            "has it), noise (from the last one), guide, guide-2, tiny, tiny-2 (small, taught by it), mixed (for your "
-            "data); of the preset paper: without-mask-state, random-masks."
+            help="A section of the preset: random-masks (default), on-policy, noise, guide, guide-2, tiny, tiny-2 "
+            "(small, taught by on-policy), mixed (for your data); of the preset paper: without-mask-state, "
+            "random-masks."
         ),
     ] = None,
     dataset: Dataset = "mnist",
@@ -165,7 +154,7 @@ def prior(
     folder: Out = None,
     init: Annotated[
         str | None,
-        typer.Option(help="Start from the weights of this model.", show_default="the stage before"),
+        typer.Option(help="Start from the weights of this model.", show_default="as the preset says"),
     ] = None,
     data: DataFolder = None,
 ) -> None:
@@ -186,25 +175,20 @@ def prior(
 
         stage = stage or "mixed"
         asked = _settings(preset, f"prior.{dataset}.{stage}", ReadingPriorSettings)
-        init = init or (f"{dataset}-{STAGE_BEFORE[stage]}" if stage in STAGE_BEFORE else None)
-        found = ReadingPriorRecipe(asked, pictures("train", data), pictures("validation", data), init, preset)
+        start = init or asked.init
+        found = ReadingPriorRecipe(asked, pictures("train", data), pictures("validation", data), start, preset)
         return _carry_out(found, preset, f"{dataset}-{stage}", folder, execution)
     stage = stage or ("mixed" if own else "random-masks")
     settings = _settings(preset, f"prior.{'imported' if own else dataset}.{stage}", PriorSettings)
     train, validation = _images(dataset, data)
     if own and (train.num_states or 2) > 2 and presets.has(preset, ordered := f"prior.imported-ordered.{stage}"):
         settings = _settings(preset, ordered, PriorSettings)
-    name = train.name if own else dataset
-    before = STAGE_BEFORE.get(stage)
-    if init is None and before and (before != WITHOUT or presets.has(preset, f"prior.{dataset}.{WITHOUT}")):
-        init = f"{name}-{before}"
-    if init is None and stage in LAST:
-        init = name
+    name, start = train.name if own else dataset, init or settings.init
     mask_state = False if stage == WITHOUT else None
-    recipe = PriorRecipe(settings, train, validation, init=init, preset=preset, mask_state=mask_state)
+    recipe = PriorRecipe(settings, train, validation, init=start, preset=preset, mask_state=mask_state)
     if settings.teacher is not None:
         teacher = load_absorbing(settings.teacher, preset)
-        recipe = TaughtRecipe(settings, train, validation, init, preset, mask_state, teacher)
+        recipe = TaughtRecipe(settings, train, validation, start, preset, mask_state, teacher)
     _carry_out(recipe, preset, f"{name}-{stage}", folder, execution)
 
 
