@@ -1,6 +1,7 @@
 """Small things that every test file uses, each from a seed of its own: tests do not depend on their order."""
 
 import io
+import sys
 from dataclasses import replace
 
 import pytest
@@ -128,3 +129,11 @@ def quick_run(quick, tmp_path_factory):
     folder = tmp_path_factory.mktemp("quick")
     hub.save(folder, {"kind": "prior", "model": model | sizes}, quick)
     return folder
+
+
+@pytest.fixture
+def traced(monkeypatch):
+    """Networks are compiled the whole way but the C++ compiler, which takes minutes and need not be there."""
+    compile_all = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda network: compile_all(network, backend="eager"))
+    monkeypatch.setenv("CXX", sys.executable)

@@ -107,7 +107,7 @@ def test_an_engine_makes_what_is_missing_and_the_rest_is_measured_here(experimen
     assert visible(tmp_path) == ["tiny.json", "whole"]
 
 
-def test_the_engine_of_the_priors_is_in_the_keys_and_in_the_file(tmp_path):
+def test_the_engine_of_the_priors_is_in_the_keys_and_in_the_file(tmp_path, traced):
     """Measurements of one engine are never taken for those of another, by any preset's model."""
 
     def run(setup):
