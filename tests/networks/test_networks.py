@@ -5,6 +5,7 @@ import torch.nn.functional as F
 from conftest import awake, fresh, random_tokens, seeded
 from sensewise.networks import NETWORKS, DiT, PaperConv, UNet
 from sensewise.networks.dit import rotary
+from sensewise.networks.unet import fold
 from sensewise.tokens import MASK
 
 SMALL = {
@@ -178,3 +179,11 @@ def test_a_small_transformer_learns():
 def test_a_transformer_that_cannot_be(options):
     with pytest.raises(ValueError, match=r"dim must be|not known"):
         DiT(3, 8, 10, **options)
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_folding_is_pixel_unshuffle_in_channels_last_memory(layout):
+    x = torch.randn(2, 3, 8, 12, generator=seeded()).contiguous(memory_format=layout)
+    found = fold(x, 2)
+    assert torch.equal(found, F.pixel_unshuffle(x, 2))
+    assert found.is_contiguous(memory_format=torch.channels_last)

@@ -98,7 +98,7 @@ def test_engines_by_name(monkeypatch):
         prior.run_with("onnx")
     assert prior.engine == "torch"
     monkeypatch.setenv("CXX", "no-such-compiler")
-    with pytest.raises(ConfigError, match="no C[+][+] compiler"):
+    with pytest.raises(ConfigError, match=r"no C\+\+ compiler"):
         prior.run_with("bfloat16")
     assert hub.card("mnist").engines == ("torch",)
     monkeypatch.setenv("CXX", sys.executable)  # a program that is there

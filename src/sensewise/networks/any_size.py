@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sensewise.networks.push_pull import OVERLAPPING, push_pull
-from sensewise.networks.unet import PixelNorm, add_levels, down_and_up
+from sensewise.networks.unet import PixelNorm, add_levels, down_and_up, fold
 from sensewise.tokens import Place
 
 BINS = 16
@@ -183,7 +183,7 @@ class AnySize(nn.Module):
 
     def _middle(self, features: Tensor, embedding: Tensor) -> Tensor:
         """Padded features to raw outputs."""
-        x = F.pixel_unshuffle(features, self.patch).contiguous(memory_format=torch.channels_last)
+        x = fold(features, self.patch)
         x = down_and_up(self, self.stem(x), embedding)
         return F.pixel_shuffle(self.head(F.silu(x)), self.patch)
 

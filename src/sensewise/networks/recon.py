@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sensewise.kspace import combine, magnitude, per_row, sensitivities, to_image, to_kspace
-from sensewise.networks.unet import add_levels, down_and_up
+from sensewise.networks.unet import add_levels, down_and_up, fold
 
 GAIN_IN, GAIN_OUT = 5.0, 0.05  # of the planes and of the correction: inside the network both are about 1
 
@@ -109,7 +109,7 @@ class _Cascade(nn.Module):
         nn.init.zeros_(self.head.bias)  # type: ignore[arg-type]
 
     def forward(self, planes: Tensor, embedding: Tensor) -> Tensor:
-        x = F.pixel_unshuffle(GAIN_IN * planes, self.patch).contiguous(memory_format=torch.channels_last)
+        x = fold(GAIN_IN * planes, self.patch)
         x = down_and_up(self, self.stem(x), embedding)
         return GAIN_OUT * F.pixel_shuffle(self.head(F.silu(x)), self.patch)  # (B, 2, H, W)
 

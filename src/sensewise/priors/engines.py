@@ -1,5 +1,5 @@
 """What computes a network: PyTorch itself, onnxruntime, in about half of the time for a single image, or PyTorch,
-compiled and with products of bfloat16, in a quarter of the time for batches where the processor has instructions for it.
+compiled and with products of bfloat16, in a quarter of the time for batches where the processor can multiply those.
 
 An engine stands for a frozen network and takes the same arguments. It is chosen by name and never behind one's back: a
 prior says in its `repr` which one it runs with.
