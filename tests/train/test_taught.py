@@ -7,10 +7,11 @@ import torch
 
 from conftest import make_absorbing, seeded
 from sensewise.errors import ConfigError
+from sensewise.files import fingerprint
 from sensewise.tokens import MASK
 from sensewise.train.curriculum import Curriculum
 from sensewise.train.prior import PriorSettings
-from sensewise.train.taught import MEMORY, TaughtObjective
+from sensewise.train.taught import MEMORY, TaughtObjective, TaughtRecipe
 from tiny_trainings import images
 
 MASKS = Curriculum(on_policy=1.0, min_steps=2, max_steps=4, max_budget=0.5, spread=0.5, observed_weight=0.0)
@@ -74,3 +75,14 @@ def test_the_teachers_picture_is_judged_beside_its_own():
 def test_a_teacher_of_other_images_is_refused(change):
     with pytest.raises(ConfigError, match="same tokens and labels"):
         objective(make_absorbing(), make_absorbing(**change))
+
+
+def test_the_config_says_who_taught_and_with_which_engine(traced):
+    teacher = make_absorbing()
+    recipe = TaughtRecipe(PriorSettings(), images(), images(), teacher=teacher)
+    assert (recipe.about()["teacher"], "engine" in recipe.about()) == (fingerprint(teacher), False)
+    teacher.run_with("bfloat16")
+    assert (recipe.about()["teacher"], recipe.about()["engine"]) == (fingerprint(teacher), "bfloat16")
+    rounded = objective(make_absorbing(seed=1), teacher).loss(make_absorbing(seed=1), 0, seeded())
+    exact = objective(make_absorbing(seed=1)).loss(make_absorbing(seed=1), 0, seeded())
+    assert 0 < abs(float(rounded - exact)) < 0.05 * float(exact)

@@ -18,7 +18,6 @@ from sensewise import information, masks, predictions
 from sensewise.data.scenes import Scenes
 from sensewise.errors import ConfigError, DataError
 from sensewise.estimators import Loss, antithetic_pair, disarm, straight_through
-from sensewise.files import fingerprint
 from sensewise.metrics import errors, foreground_recovery, psnr
 from sensewise.networks.conv import PaperConv
 from sensewise.networks.decoders import Decoder, MaskDesigner
@@ -27,7 +26,7 @@ from sensewise.predictions import Prediction
 from sensewise.priors.absorbing import AbsorbingPrior
 from sensewise.tokens import UNKNOWN, dequantize, observe, site_mask, summary
 from sensewise.train.gradient import FitSettings, Objective
-from sensewise.train.recipe import GradientRecipe
+from sensewise.train.recipe import GradientRecipe, answered_by
 
 Surrogate = Literal["all", "all-raw", "observed", "variance"]
 Estimator = Literal["disarm", "straight-through"]
@@ -373,7 +372,7 @@ class DesignerRecipe(GradientRecipe):
         }
 
     def about(self) -> dict[str, Any]:
-        return {"prior": fingerprint(self.prior)}
+        return answered_by(self.prior, "prior")
 
     def objective(self, model: MaskDesigner) -> DesignerObjective:
         settings = self.settings

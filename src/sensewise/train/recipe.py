@@ -11,6 +11,8 @@ import torch
 from torch import nn
 
 from sensewise import hub
+from sensewise.files import fingerprint
+from sensewise.priors.absorbing import AbsorbingPrior
 from sensewise.train.fit import CHECKPOINT, Job, carry_out, is_complete
 from sensewise.train.gradient import FitSettings, Objective, Training
 from sensewise.train.processes import Execution
@@ -111,6 +113,11 @@ class GradientRecipe(Recipe):
         if fresh:
             self.initialise(model)
         return Training(self.objective(model), self.settings.fit)
+
+
+def answered_by(prior: AbsorbingPrior, role: str) -> dict[str, Any]:
+    """What a config says of a frozen prior that something is trained against, and of its engine if that rounds."""
+    return {role: fingerprint(prior), **({} if prior.engine == "torch" else {"engine": prior.engine})}
 
 
 def train_all(recipes: Mapping[str, Recipe], folder: Path, execution: Execution = HERE) -> bool:

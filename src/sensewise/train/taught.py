@@ -14,12 +14,12 @@ from torch import Generator, Tensor
 
 from sensewise.data.scenes import Scenes
 from sensewise.errors import ConfigError
-from sensewise.files import fingerprint
 from sensewise.predictions import Categorical
 from sensewise.priors.absorbing import AbsorbingPrior
 from sensewise.priors.base import Prior
 from sensewise.tokens import MASK
 from sensewise.train.prior import PriorObjective, PriorRecipe, PriorSettings
+from sensewise.train.recipe import answered_by
 
 MEMORY = 16  # answers of the teacher that are kept, a batch each
 
@@ -103,7 +103,7 @@ class TaughtRecipe(PriorRecipe):
 
     def about(self) -> dict[str, Any]:
         assert self.teacher is not None
-        return {**super().about(), "teacher": fingerprint(self.teacher)}
+        return {**super().about(), **answered_by(self.teacher, "teacher")}
 
     def objective(self, model: AbsorbingPrior) -> TaughtObjective:  # type: ignore[override]
         assert self.teacher is not None
