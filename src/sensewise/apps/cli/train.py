@@ -48,8 +48,8 @@ Answers = Annotated[
     Engine,
     typer.Option(
         "--engine",
-        help="What computes the frozen prior that is learned from; bfloat16 is rounded, and quicker where the processor "
-        "has instructions for it.",
+        help="What computes the frozen prior that is learned from; bfloat16 is rounded, and quicker where the "
+        "processor has instructions for it.",
     ),
 ]
 S = TypeVar("S")
