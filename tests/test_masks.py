@@ -197,6 +197,17 @@ def test_joint_with_a_number_for_each_row_stops_where_nothing_is_left():
     assert masks.joint_top_k(scores[:0], torch.zeros(0).long(), torch.eye(4).expand(0, 4, 4)).shape == (0, 4)
 
 
+def test_nearness_has_no_numbers_below_the_normal_range():
+    """They change no sum, and products with them are slow."""
+    for reach in (0.6, 2.0, 5.0):
+        found = masks.nearness(64, reach)
+        assert not ((found > 0) & (found < torch.finfo(torch.float32).tiny)).any()
+        place = torch.arange(64.0)
+        whole = torch.exp(-((place[:, None] - place) ** 2) / (2 * reach**2))
+        values = torch.rand(64, 64, generator=seeded())
+        assert torch.equal(found @ values, whole @ values)
+
+
 def test_around_sums_a_gaussian_neighbourhood():
     one = torch.zeros(1, 12)
     one[0, 5] = 2.0  # row 1, column 1 of 3 x 4
