@@ -129,9 +129,7 @@ def test_acquire_a_bundled_photograph(sensewise, tmp_path):
     found = {}
     for method in ("spread-variance-greedy", "random"):
         options = [] if method == "spread-variance-greedy" else ["--method", method]
-        code, out, _ = sensewise(
-            "acquire", "photo:1", "--prior", "cifar10-random-masks", "--budget", 0.3, "--samples", 0, *options
-        )
+        code, out, _ = sensewise("acquire", "photo:1", "--prior", "cifar10", "--budget", 0.3, "--samples", 0, *options)
         assert code == 0
         outcome = json.loads((tmp_path / "runs/acquire/acquisition.json").read_text())
         assert outcome["measured"] == 307
@@ -146,13 +144,13 @@ def test_acquire_a_bundled_photograph(sensewise, tmp_path):
 
 @pytest.mark.parametrize("name", ["photo:512", "photo:x"])
 def test_no_such_photograph(sensewise, name):
-    code, _, err = sensewise("acquire", name, "--prior", "cifar10-random-masks")
+    code, _, err = sensewise("acquire", name, "--prior", "cifar10")
     assert code == 2
     assert "give photo:0 to photo:511" in " ".join(err.split())
 
 
 def test_a_digit_does_not_fit_the_prior_of_photographs(sensewise):
-    code, _, err = sensewise("acquire", "digit:3", "--prior", "cifar10-random-masks")
+    code, _, err = sensewise("acquire", "digit:3", "--prior", "cifar10")
     assert code == 2
     assert "takes tokens of shape (B, 3, 32, 32), got (1, 1, 32, 32)" in " ".join(err.split())
 

@@ -17,8 +17,8 @@ from sensewise.report import metrics
 
 FULL = make_absorbing((1, 16, 16))
 GUIDES = {
-    "plain-8": make_absorbing((1, 16, 16), seed=1),
-    "taught-8": FULL,
+    "plain-16": make_absorbing((1, 16, 16), seed=1),
+    "taught-16": FULL,
     "guide": make_absorbing((1, 16, 16), seed=2),
 }
 
@@ -36,14 +36,14 @@ def rows(digits):
 
 def test_a_guide_that_is_the_full_prior_picks_what_the_full_prior_picks(rows):
     own = {row.budget: row.mean for row in metrics.pick(rows, metric="errors", guide=None)}
-    guided = {row.budget: row.mean for row in metrics.pick(rows, metric="errors", guide="taught-8", prior=None)}
+    guided = {row.budget: row.mean for row in metrics.pick(rows, metric="errors", guide="taught-16", prior=None)}
     assert own == guided
     assert set(own) == set(amortised.BUDGETS)
 
 
 def test_by_itself_a_small_prior_picks_and_pictures(rows, digits):
-    (alone,) = metrics.pick(rows, metric="errors", guide="plain-8", prior="plain-8", budget=0.1)
-    small = GUIDES["plain-8"]
+    (alone,) = metrics.pick(rows, metric="errors", guide="plain-16", prior="plain-16", budget=0.1)
+    small = GUIDES["plain-16"]
     method = Method("own", Greedy(small), amortised.STEPS, choose=Spread())
     (same,) = evaluate(pixel_task(digits, small, ("errors",)), [method], (0.1,), range(1))
     assert alone.mean == same.mean
@@ -69,7 +69,7 @@ def test_another_shard_times(digits):
 def test_the_section_says_what_is_lost_and_saved(rows):
     section = amortised.section(Results("amortised", "cpu", "mnist", rows))
     text = " ".join(section.paragraphs)
-    assert "`taught-8`: 1.00 times the errors" in text
+    assert "`taught-16`: 1.00 times the errors" in text
     shown = section.tables[0].markdown()
     assert "the full prior by itself" in shown
     assert f"`guide`, {sum(p.numel() for p in GUIDES['guide'].parameters()):,} weights, picture by itself" in shown

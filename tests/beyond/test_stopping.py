@@ -70,7 +70,7 @@ def test_what_lies_between_two_stops_is_in_proportion(prior):
 
 def test_a_card_keeps_its_calibration(tmp_path, prior):
     with pytest.raises(CheckpointError, match="has no calibration"):
-        hub.calibration("mnist-random-masks")
+        hub.calibration("mnist-guide")
     hub.save(tmp_path, {"kind": "prior", "model": {}}, make_absorbing())
     found = Calibration("spread-greedy", 0.9, 60, {3.0: 1.5, 10.0: 1.25})
     hub.save_calibration(tmp_path, found, "digits")

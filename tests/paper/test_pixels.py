@@ -374,9 +374,13 @@ def test_without_the_data_the_bundled_photographs_are_used_and_named(monkeypatch
 
 
 @pytest.mark.parametrize("name", ["baselines", "side-information"])
-def test_rows_name_the_prior_that_made_them(name, monkeypatch):
+def test_rows_name_the_prior_that_made_them(name, tmp_path, monkeypatch):
     """What is written in `prior` is the stage whose weights judged."""
-    seen = {}
+    monkeypatch.setenv("SENSEWISE_RUNS", str(tmp_path))
+    earlier, seen = make_absorbing((3, 32, 32), 8, 10), {}
+    model = {"shape": [3, 32, 32], "num_states": 8, "num_labels": 10, "network": "unet"}
+    sizes = {"widths": [8, 16], "blocks": [1, 1], "embedding": 8}
+    hub.save(tmp_path / "cpu" / "cifar10-random-masks", {"kind": "prior", "model": model | sizes}, earlier)
 
     def evaluated(self, task, methods, budgets, paper=None):
         (judge,) = task.judges.values()
@@ -388,8 +392,8 @@ def test_rows_name_the_prior_that_made_them(name, monkeypatch):
     monkeypatch.setattr(baselines, "example_arrays", lambda *given: {})
     monkeypatch.setattr(scenes, "load_cifar10", lambda split: bundled_cifar10(4))
     results = EXPERIMENTS[name].run(SETUP)
-    names = {None: "mnist", "random-masks": "cifar10-random-masks", "on-policy": "cifar10"}
-    assert seen == {stage: fingerprint(hub.load_prior(bundled)) for stage, bundled in names.items()}
+    of_stage = {None: hub.load_prior("mnist"), "random-masks": earlier, "on-policy": hub.load_prior("cifar10")}
+    assert seen == {stage: fingerprint(prior) for stage, prior in of_stage.items()}
     assert all(results.weights[f"cifar10-{stage}"] == seen[stage] for stage in STAGES)
 
 

@@ -104,10 +104,11 @@ def test_bundled_presets(preset, stage):
 
 
 SHIPPED = {
-    "mnist-random-masks": "prior.mnist.random-masks",
     "mnist": "prior.mnist.on-policy",
-    "cifar10-random-masks": "prior.cifar10.random-masks",
-    "cifar10": "prior.cifar10.on-policy",
+    "mnist-guide": "prior.mnist.guide",
+    "mnist-tiny": "prior.mnist.tiny",
+    "cifar10": "prior.cifar10.on-policy-2",
+    "cifar10-guide": "prior.cifar10.guide",
     "mnist-generator": "generator.mnist.disarm",
     "mnist-generator-paper-decoder": "generator.mnist.paper-decoder",
     "mnist-generator-observed": "generator.mnist.observed",

@@ -39,6 +39,18 @@ def test_orthogonal_does_not_mind_the_scale():
     torch.testing.assert_close(orthogonal(1000 * matrices), orthogonal(matrices), atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.parametrize("shape", [(2, 16, 48), (1, 48, 16)])
+def test_rounded_products_level_singular_values_as_well(shape):
+    """Under autocast the products are rounded; what comes out is of the precision that went in, and nearly the same."""
+    moves = torch.randn(shape, generator=torch.Generator().manual_seed(4))
+    with torch.autocast("cpu", torch.bfloat16):
+        rounded = orthogonal(moves)
+    assert rounded.dtype == torch.float32
+    assert not torch.equal(rounded, orthogonal(moves))
+    assert torch.allclose(rounded, orthogonal(moves), atol=0.05)
+    assert 0.4 < torch.linalg.svdvals(rounded).min() <= torch.linalg.svdvals(rounded).max() < 1.4
+
+
 def test_adamw_is_torchs():
     ours, theirs = small(), small()
     theirs_optimizer = torch.optim.AdamW(theirs.parameters(), lr=0.01, betas=(0.9, 0.99), weight_decay=0.1, fused=True)

@@ -71,8 +71,8 @@ SMALL = ("guide", "tiny")
 """Small priors that the last stage has taught: the first decides for it, the second is as good as the paper's."""
 
 
-SIZES = tuple(f"{kind}-{width}" for kind in ("plain", "taught") for width in (8, 16, 32, 48))
-"""Small priors of rising size, learned from images or from the last stage: what a guide costs and saves."""
+SIZES = tuple(f"{kind}-{width}" for kind in ("plain", "taught") for width in (16, 32, 64, 96))
+"""Small priors of rising width, learned from images or from the last stage: what a guide costs and saves."""
 
 
 def guides(preset: str, dataset: str, notes: list[str]) -> dict[str, AbsorbingPrior]:

@@ -153,9 +153,8 @@ def prior(
     stage: Annotated[
         str | None,
         typer.Option(
-            help="A section of the preset: random-masks (default), on-policy, noise, guide, guide-2, tiny, tiny-2 "
-            "(small, taught by on-policy), mixed (for your data); of the preset paper: without-mask-state, "
-            "random-masks."
+            help="A section of the preset: random-masks (default), on-policy, noise, guide, tiny (small, taught by "
+            "on-policy), mixed (for your data); of the preset paper: without-mask-state, random-masks."
         ),
     ] = None,
     dataset: Dataset = "mnist",
