@@ -28,6 +28,7 @@ from sensewise.policies.starts import AuditedStart, CentralBlock, FixedStart, Gr
 from sensewise.policies.stops import Watched
 from sensewise.policies.value import OneStepOracle, ValuePolicy, static_cores
 from sensewise.priors.absorbing import AbsorbingPrior
+from sensewise.priors.mean import MeanPrior
 from sensewise.priors.mirrored import MirroredPrior
 from sensewise.reconstruct.interpolate import Interpolation, linear
 from sensewise.reconstruct.prior import Mode, PosteriorMean
@@ -116,6 +117,7 @@ PRIORS = {
     "dit-ordinal": lambda device: network_prior("dit", encoding="ordinal").to(device),
     "empirical": lambda device: make_empirical(shape=(1, 8, 8)).to(device),
     "mirrored": lambda device: MirroredPrior(make_absorbing()).to(device),
+    "mean": lambda device: MeanPrior([make_absorbing(), make_absorbing(seed=1)]).to(device),
 }
 PIXEL_POLICIES = {
     "random": lambda device: Random(),

@@ -5,7 +5,7 @@ import torch
 
 from conftest import awake, fresh, make_absorbing, make_empirical, random_tokens, seeded
 from sensewise import predictions
-from sensewise.errors import DataError
+from sensewise.errors import ConfigError, DataError
 from sensewise.loop import acquire
 from sensewise.networks import PRIOR_NETWORKS
 from sensewise.policies.greedy import Greedy
@@ -13,6 +13,7 @@ from sensewise.predictions import Categorical, Mixture
 from sensewise.priors.absorbing import AbsorbingPrior
 from sensewise.priors.base import Prior
 from sensewise.priors.empirical import EmpiricalPrior
+from sensewise.priors.mean import MeanPrior
 from sensewise.priors.mirrored import MirroredPrior
 from sensewise.sensors.base import Side
 from sensewise.sensors.pixels import PixelSensor
@@ -52,6 +53,7 @@ PRIORS = {
     "absorbing-timeless": lambda: make_absorbing(time_input=False),
     "absorbing-any-size": lambda: make_absorbing(size=None),
     "mirrored": lambda: MirroredPrior(make_absorbing()),
+    "mean": lambda: MeanPrior([make_absorbing(), make_absorbing(seed=1)]),
     "mixture": MixturePrior,
 }
 
@@ -295,6 +297,19 @@ def test_a_mirrored_prior_is_the_mean_of_two_answers():
     torch.testing.assert_close(probabilities(double(y)), (probs + mirrored) / 2)
     assert not torch.allclose(probs, mirrored, atol=1e-3)
     torch.testing.assert_close(double(y.flip(-1)).log_probs, double(y).log_probs.flip(-2))
+
+
+def test_a_mean_of_priors_is_the_mean_of_their_answers():
+    one, other = make_absorbing(), make_absorbing(seed=1)
+    both, y = MeanPrior([one, other]), observations(one, 3)
+    torch.testing.assert_close(probabilities(both(y)), (probabilities(one(y)) + probabilities(other(y))) / 2)
+    assert not torch.allclose(probabilities(one(y)), probabilities(other(y)), atol=1e-2)
+
+
+@pytest.mark.parametrize("priors", [[], [make_absorbing(), make_absorbing(num_labels=None)]])
+def test_a_mean_of_nothing_or_of_what_does_not_belong_together_is_refused(priors):
+    with pytest.raises(ConfigError, match="at least one prior, and all of them"):
+        MeanPrior(priors)
 
 
 def test_only_categorical_predictions_can_be_mirrored():

@@ -68,7 +68,8 @@ class PriorSettings:
     """Everything that `sensewise train prior` needs to know.
 
     Attributes:
-        teacher: the prior whose predictions are learned, by name or folder (`train.taught`); None for the images.
+        teacher: the prior whose predictions are learned, by name or folder, or several whose mean is (`train.taught`);
+            None for the images.
         reuse: how many steps learn from one answer of the teacher.
         init: the model whose weights it starts from, by name or folder; None for fresh ones.
     """
@@ -78,7 +79,7 @@ class PriorSettings:
     network: NetworkSettings = field(default_factory=NetworkSettings)
     curriculum: Curriculum = field(default_factory=Curriculum)
     fit: FitSettings = field(default_factory=FitSettings)
-    teacher: str | None = None
+    teacher: str | tuple[str, ...] | None = None
     reuse: int = 1
     init: str | None = None
 

@@ -13,6 +13,7 @@ from torch import nn
 from sensewise import hub
 from sensewise.files import fingerprint
 from sensewise.priors.absorbing import AbsorbingPrior
+from sensewise.priors.mean import MeanPrior
 from sensewise.train.fit import CHECKPOINT, Job, carry_out, is_complete
 from sensewise.train.gradient import FitSettings, Objective, Training
 from sensewise.train.processes import Execution
@@ -115,7 +116,7 @@ class GradientRecipe(Recipe):
         return Training(self.objective(model), self.settings.fit)
 
 
-def answered_by(prior: AbsorbingPrior, role: str) -> dict[str, Any]:
+def answered_by(prior: AbsorbingPrior | MeanPrior, role: str) -> dict[str, Any]:
     """What a config says of a frozen prior that something is trained against, and of its engine if that rounds."""
     return {role: fingerprint(prior), **({} if prior.engine == "torch" else {"engine": prior.engine})}
 

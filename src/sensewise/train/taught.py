@@ -1,7 +1,7 @@
-"""Train a small prior by a large one, on the states that the small one's own policy visits.
+"""Train a prior by a larger one, or by the mean of several, on the states that its own policy visits.
 
 It learns what every hidden pixel may be, as the teacher says it, instead of what it is in one image: a thousand
-probabilities per image tell more than a thousand bits. An answer of the teacher costs more than a step of the small
+probabilities per image tell more than a thousand bits. An answer of the teacher costs more than a step of a small
 prior, so the last answers are kept, and most steps learn from one of them again.
 """
 
@@ -17,6 +17,7 @@ from sensewise.errors import ConfigError
 from sensewise.predictions import Categorical
 from sensewise.priors.absorbing import AbsorbingPrior
 from sensewise.priors.base import Prior
+from sensewise.priors.mean import MeanPrior
 from sensewise.tokens import MASK
 from sensewise.train.prior import PriorObjective, PriorRecipe, PriorSettings
 from sensewise.train.recipe import answered_by
@@ -38,7 +39,12 @@ class TaughtObjective(PriorObjective):
     model: AbsorbingPrior
 
     def __init__(
-        self, prior: AbsorbingPrior, teacher: AbsorbingPrior, scenes: Scenes, held_out: Scenes, settings: PriorSettings
+        self,
+        prior: AbsorbingPrior,
+        teacher: AbsorbingPrior | MeanPrior,
+        scenes: Scenes,
+        held_out: Scenes,
+        settings: PriorSettings,
     ) -> None:
         super().__init__(prior, scenes, held_out, settings.curriculum, settings.batch_size)
         if (settings.curriculum.noise, settings.curriculum.shared_zero) != (0, 0) or teacher.takes != prior.takes:
@@ -99,7 +105,7 @@ class TaughtRecipe(PriorRecipe):
         teacher: the prior that the settings name.
     """
 
-    teacher: AbsorbingPrior | None = None
+    teacher: AbsorbingPrior | MeanPrior | None = None
 
     def about(self) -> dict[str, Any]:
         assert self.teacher is not None

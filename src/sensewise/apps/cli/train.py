@@ -174,6 +174,7 @@ def prior(
     from sensewise import presets
     from sensewise.data import DATASETS, is_imported
     from sensewise.hub import load_absorbing
+    from sensewise.priors.mean import MeanPrior
     from sensewise.train.prior import PriorRecipe, PriorSettings
     from sensewise.train.taught import TaughtRecipe
 
@@ -196,8 +197,10 @@ def prior(
     mask_state = False if stage == WITHOUT else None
     recipe = PriorRecipe(settings, train, validation, init=start, preset=preset, mask_state=mask_state)
     if settings.teacher is not None:
-        teacher = load_absorbing(settings.teacher, preset, engine)
-        recipe = TaughtRecipe(settings, train, validation, start, preset, mask_state, teacher)
+        names = [settings.teacher] if isinstance(settings.teacher, str) else settings.teacher
+        teachers = [load_absorbing(teacher, preset, engine) for teacher in names]
+        one = teachers[0] if len(teachers) == 1 else MeanPrior(teachers)
+        recipe = TaughtRecipe(settings, train, validation, start, preset, mask_state, one)
     _carry_out(recipe, preset, f"{name}-{stage}", folder, execution)
 
 
