@@ -8,11 +8,9 @@ from sensewise.beyond import amortised
 from sensewise.data.scenes import Scenes
 from sensewise.evaluate.evaluate import evaluate
 from sensewise.evaluate.experiment import Setup
-from sensewise.evaluate.method import Method
+from sensewise.evaluate.method import spread_entropy
 from sensewise.evaluate.results import Results
 from sensewise.evaluate.task import pixel_task
-from sensewise.policies.choose import Spread
-from sensewise.policies.greedy import Greedy
 from sensewise.report import metrics
 
 FULL = make_absorbing((1, 16, 16))
@@ -44,7 +42,7 @@ def test_a_guide_that_is_the_full_prior_picks_what_the_full_prior_picks(rows):
 def test_by_itself_a_small_prior_picks_and_pictures(rows, digits):
     (alone,) = metrics.pick(rows, metric="errors", guide="plain-16", prior="plain-16", budget=0.1)
     small = GUIDES["plain-16"]
-    method = Method("own", Greedy(small), amortised.STEPS, choose=Spread())
+    method = spread_entropy("own", small, amortised.STEPS)
     (same,) = evaluate(pixel_task(digits, small, ("errors",)), [method], (0.1,), range(1))
     assert alone.mean == same.mean
 

@@ -333,8 +333,9 @@ def test_batch_aware_steps_need_known_digits_for_joint(quick, digits):
 
 def test_mnist_sequential(quick, digits, monkeypatch):
     cheap, everything = mnist_sequential.methods(quick)[:2], digits.first(3)
-    monkeypatch.setattr(models, "prior", lambda preset, dataset, stage="on-policy": quick)
-    monkeypatch.setattr(models, "small_priors", lambda preset, dataset, notes: {"guide": quick, "tiny": quick})
+    monkeypatch.setattr(models, "prior", lambda preset, dataset, stage="on-policy", engine="torch": quick)
+    small_priors = {"guide": quick, "tiny": quick}
+    monkeypatch.setattr(models, "small_priors", lambda preset, dataset, notes, engine: small_priors)
     monkeypatch.setattr(mnist_sequential, "methods", lambda prior, extra_steps=(): cheap)
     monkeypatch.setattr(scenes, "bundled_mnist", lambda count: digits.first(2))
 

@@ -22,13 +22,11 @@ from sensewise.errors import CheckpointError, DataError
 from sensewise.evaluate.course import ERRORS, PSNR, Course, Quantity, Stopped, course
 from sensewise.evaluate.experiment import Experiment, Setup
 from sensewise.evaluate.journal import Value, digest_of
-from sensewise.evaluate.method import Method, reading_methods, spread_variance
+from sensewise.evaluate.method import Method, reading_methods, spread_entropy, spread_variance
 from sensewise.evaluate.results import Results
 from sensewise.evaluate.rows import Row
 from sensewise.files import fingerprint, identity
 from sensewise.paper import models, scenes
-from sensewise.policies.choose import Spread
-from sensewise.policies.greedy import Greedy
 from sensewise.policies.stops import Calibration
 from sensewise.priors.base import Prior
 from sensewise.report import metrics
@@ -107,7 +105,7 @@ def _looked_at(quantity: Quantity, prior: Prior, x: Tensor) -> tuple[Tensor, Sen
 
 
 def _digits(prior: Prior, steps: int) -> Method:
-    return Method("spread-greedy", Greedy(prior), steps, choose=Spread())
+    return spread_entropy("spread-greedy", prior, steps)
 
 
 def _photographs(prior: Prior, steps: int) -> Method:

@@ -17,7 +17,7 @@ from sensewise.loop import NEVER, Acquisition, Trajectory, begin
 from sensewise.networks.base import MaskNetwork
 from sensewise.policies.amortised import Amortised
 from sensewise.policies.base import Choice, Policy, Start, Stop
-from sensewise.policies.choose import SPREAD_READINGS, SPREAD_VARIANCE, Spread, TopK
+from sensewise.policies.choose import REACH, SPREAD_READINGS, SPREAD_VARIANCE, Spread, TopK
 from sensewise.policies.greedy import Greedy, greedy_readings
 from sensewise.policies.simple import Random, VariableDensity
 from sensewise.policies.starts import GridProbe, RandomProbe
@@ -173,7 +173,7 @@ def pixel_methods(prior: Prior, steps: int) -> dict[str, Method]:
     greedy, variance = Greedy(prior), Greedy(prior, predictions.variance)
     found = [
         Method("greedy", greedy, steps),
-        Method("spread-greedy", greedy, steps, choose=Spread()),
+        spread_entropy("spread-greedy", prior, steps),
         Method("variance-greedy", variance, steps),
         spread_variance("spread-variance-greedy", prior, steps),
         Method("probe-greedy", greedy, steps, start=RandomProbe()),
@@ -199,6 +199,11 @@ def amortised(prior: Prior, guide: Prior, steps: int) -> Method:
 def spread_out(prior: Prior, steps: int) -> Method:
     """The best way to spend pixels: entropy for two levels, variance for ordered ones, kept apart within a step."""
     return pixel_methods(prior, steps)["spread-greedy" if prior.num_states == 2 else "spread-variance-greedy"]
+
+
+def spread_entropy(name: str, prior: Prior, steps: int) -> Method:
+    """Greedy entropy, the pixels of a step spread out; of equal ones those whose neighbours are uncertain too."""
+    return Method(name, Greedy(prior, reach=REACH), steps, choose=Spread())
 
 
 def spread_variance(name: str, prior: Prior, steps: int) -> Method:

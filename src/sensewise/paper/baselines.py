@@ -16,7 +16,7 @@ from sensewise.evaluate.evaluate import Published
 from sensewise.evaluate.examples import example_arrays
 from sensewise.evaluate.experiment import Experiment, Setup
 from sensewise.evaluate.judges import IntensityJudge
-from sensewise.evaluate.method import Method, spread_variance
+from sensewise.evaluate.method import Method, spread_entropy, spread_variance
 from sensewise.evaluate.results import Arrays, Results
 from sensewise.evaluate.rows import Row
 from sensewise.evaluate.task import Task, pixel_task
@@ -32,7 +32,6 @@ from sensewise.paper import (
     scenes,
     side_information,
 )
-from sensewise.policies.choose import Spread
 from sensewise.policies.greedy import Greedy
 from sensewise.policies.one_shot import OneShot
 from sensewise.policies.simple import Random, VariableDensity
@@ -95,7 +94,7 @@ def methods(part: Part, prior: Prior, designers: Mapping[str, MaskDesigner]) -> 
     greedy = Greedy(prior)
     sequential = [
         Method("label-greedy", greedy, 16),
-        Method("spread-greedy", greedy, 16, choose=Spread()),
+        spread_entropy("spread-greedy", prior, 16),
         Method("variance-greedy", Greedy(prior, predictions.variance), 16),
         spread_variance("spread-variance-greedy", prior, 16),
     ]

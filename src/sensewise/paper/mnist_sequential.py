@@ -7,7 +7,7 @@ from sensewise.data.scenes import Scenes
 from sensewise.evaluate.evaluate import published
 from sensewise.evaluate.examples import example_arrays
 from sensewise.evaluate.experiment import Experiment, Setup
-from sensewise.evaluate.method import Method, amortised, pixel_methods
+from sensewise.evaluate.method import Method, amortised, pixel_methods, spread_entropy
 from sensewise.evaluate.record import record
 from sensewise.evaluate.recording import read_recording
 from sensewise.evaluate.results import Results
@@ -15,7 +15,7 @@ from sensewise.evaluate.rows import Row
 from sensewise.evaluate.task import Task, pixel_task
 from sensewise.files import fingerprint
 from sensewise.paper import models, scenes
-from sensewise.policies.choose import Joint, Spread
+from sensewise.policies.choose import Joint
 from sensewise.policies.greedy import Greedy
 from sensewise.policies.known import KnownImages
 from sensewise.policies.sampling import PosteriorSampling
@@ -59,7 +59,7 @@ def methods(prior: Prior, extra_steps: Sequence[int] = ()) -> list[Method]:
         Method("probe-greedy", greedy, 1, start=RandomProbe()),
         Method("probe-greedy", greedy, 16, start=RandomProbe()),
         *(Method("label-greedy", greedy, r) for r in (4, 16, *extra_steps)),
-        Method("spread-greedy", greedy, 16, choose=Spread()),
+        spread_entropy("spread-greedy", prior, 16),
     ]
 
 
@@ -68,7 +68,7 @@ def batch_aware(prior: Prior, known: Scenes | None) -> list[Method]:
     greedy = Greedy(prior)
     found = [
         Method("label-greedy", greedy, 8),
-        *(Method("spread-greedy", greedy, steps, choose=Spread()) for steps in (4, 8)),
+        *(spread_entropy("spread-greedy", prior, steps) for steps in (4, 8)),
     ]
     if known is not None:
         joint = Joint(KnownImages(known.values, prior.num_states, known.labels))
