@@ -104,7 +104,7 @@ def test_bundled_presets(preset, stage):
 
 
 SHIPPED = {
-    "mnist": "prior.mnist.on-policy",
+    "mnist": "prior.mnist.on-policy-2",
     "mnist-guide": "prior.mnist.guide",
     "mnist-tiny": "prior.mnist.tiny",
     "cifar10": "prior.cifar10.on-policy-2",
