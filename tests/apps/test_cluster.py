@@ -254,7 +254,7 @@ def test_an_evaluation_depends_on_the_code_of_policies_of_ones_own(folder, quick
 def test_a_worker_builds_the_experiment_from_names_and_measures_what_it_is_given(folder):
     seeds, whole = (0, 1), Journal()
     found = EXPERIMENTS.find("watched:TABLE")
-    sent = (cluster.Named("watched:TABLE"), "cpu", seeds, found.digest())
+    sent = (cluster.Named("watched:TABLE"), "cpu", seeds, "torch", found.digest())
     found.run(Setup("cpu", seeds, whole))
     for key, value in whole.found.items():
         assert cluster.measure(*sent, key)[0] == value

@@ -106,7 +106,6 @@ def test_bundled_presets(preset, stage):
 SHIPPED = {
     "mnist": "prior.mnist.on-policy-2",
     "mnist-guide": "prior.mnist.guide",
-    "mnist-tiny": "prior.mnist.tiny",
     "cifar10": "prior.cifar10.on-policy-2",
     "cifar10-guide": "prior.cifar10.guide",
     "mnist-generator": "generator.mnist.disarm",
