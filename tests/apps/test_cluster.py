@@ -261,7 +261,7 @@ def test_a_worker_builds_the_experiment_from_names_and_measures_what_it_is_given
     with pytest.raises(ProcessError, match="other weights or data"):
         cluster.measure(*sent, "another key")
     with pytest.raises(ProcessError, match="other code"):
-        cluster.measure(*sent[:3], "0" * 64, key)
+        cluster.measure(*sent[:4], "0" * 64, key)
 
 
 def test_no_scheduler(folder):

@@ -316,17 +316,15 @@ def test_recordings_are_kept_and_forgotten(recorder, monkeypatch):
     assert recorder.kept(request) is None
 
 
-def test_the_default_beats_random_on_most_of_the_first_photographs():
+def test_the_default_beats_random_on_the_first_photographs():
     bundled = Recorder()
-    about, gains = bundled.exhibit("cifar10").describe(), []
+    about = bundled.exhibit("cifar10").describe()
     for number in range(5):
         best, rival = (
             bundled.film(AcquireRequest("cifar10", number, None, None, 0.1, 16, about[name], 0)).shots[-1].numbers
             for name in ("best", "rival")
         )
-        gains.append(best["psnr"] - rival["psnr"])
-    assert sum(gain > 0 for gain in gains) >= 4
-    assert sum(gains) / len(gains) > 1
+        assert best["psnr"] > rival["psnr"]
 
 
 @pytest.mark.slow

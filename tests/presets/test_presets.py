@@ -104,10 +104,8 @@ def test_bundled_presets(preset, stage):
 
 
 SHIPPED = {
-    "mnist": "prior.mnist.on-policy-2",
-    "mnist-guide": "prior.mnist.guide",
-    "cifar10": "prior.cifar10.on-policy-2",
-    "cifar10-guide": "prior.cifar10.guide",
+    "mnist": "prior.mnist.small-2",
+    "cifar10-random-masks": "prior.cifar10.random-masks",
     "mnist-generator": "generator.mnist.disarm",
     "mnist-generator-paper-decoder": "generator.mnist.paper-decoder",
     "mnist-generator-observed": "generator.mnist.observed",

@@ -14,7 +14,6 @@ import torch
 from rich.progress import Progress
 
 from sensewise import hub, predictions
-from sensewise.data.cifar10 import bundled_cifar10
 from sensewise.data.drawn import fractal
 from sensewise.data.mnist import bundled_mnist
 from sensewise.data.scenes import Scenes
@@ -31,7 +30,7 @@ from sensewise.priors.base import Prior
 from sensewise.sensors.base import Side
 from sensewise.session import Session
 
-PRIOR, TINY, PHOTOGRAPHS, ANY_SIZE = "mnist", "mnist-tiny", "cifar10", "any-grey"
+PRIOR, TINY, ANY_SIZE = "mnist", "mnist-tiny", "any-grey"
 APART_SECONDS = 1800
 SIDE, STEPS = 512, 32  # of the large picture
 
@@ -119,12 +118,10 @@ def picture_256() -> list[Speed]:
 
 def small_priors(prior: Prior, digits: Scenes) -> list[Speed]:
     """A pass of the smallest prior over one of the paper's network, and decisions by the small ones that guide."""
-    tiny, guide, photographs = hub.load_prior(TINY), hub.load_guide(prior), hub.load_prior(PHOTOGRAPHS)
-    of_photographs = photographs, hub.load_guide(photographs), bundled_cifar10()
+    tiny, guide = hub.load_prior(TINY), hub.load_guide(prior)
     return [
         speed.pass_vs_paper(tiny, digits, "tiny-vs-paper-network", 100),
         speed.amortised(prior, guide, digits),
-        speed.amortised(*of_photographs, "decision-amortised-photographs"),
         speed.latency_amortised(prior, guide, digits),
     ]
 
