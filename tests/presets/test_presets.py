@@ -104,6 +104,7 @@ def test_bundled_presets(preset, stage):
 
 
 SHIPPED = {
+    "mnist-random-masks": "prior.mnist.random-masks",
     "mnist": "prior.mnist.small-2",
     "cifar10-random-masks": "prior.cifar10.random-masks",
     "mnist-generator": "generator.mnist.disarm",

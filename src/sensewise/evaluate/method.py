@@ -17,7 +17,7 @@ from sensewise.loop import NEVER, Acquisition, Trajectory, begin
 from sensewise.networks.base import MaskNetwork
 from sensewise.policies.amortised import Amortised
 from sensewise.policies.base import Choice, Policy, Start, Stop
-from sensewise.policies.choose import REACH, SPREAD_READINGS, SPREAD_VARIANCE, Spread, TopK
+from sensewise.policies.choose import SPREAD_READINGS, SPREAD_VARIANCE, Spread, TopK
 from sensewise.policies.greedy import Greedy, greedy_readings
 from sensewise.policies.simple import Random, VariableDensity
 from sensewise.policies.starts import GridProbe, RandomProbe
@@ -202,8 +202,8 @@ def spread_out(prior: Prior, steps: int) -> Method:
 
 
 def spread_entropy(name: str, prior: Prior, steps: int) -> Method:
-    """Greedy entropy, the pixels of a step spread out; of equal ones those whose neighbours are uncertain too."""
-    return Method(name, Greedy(prior, reach=REACH), steps, choose=Spread())
+    """Greedy entropy, the pixels of a step spread out."""
+    return Method(name, Greedy(prior), steps, choose=Spread())
 
 
 def spread_variance(name: str, prior: Prior, steps: int) -> Method:

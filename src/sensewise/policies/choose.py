@@ -252,9 +252,6 @@ def counted_top_k(scores: Tensor, n: Tensor, values: Tensor, weights: Tensor, hi
     return torch.where(more.unsqueeze(1), highest, chosen)
 
 
-REACH = 0.35
-"""The reach of entropy-greedy with `Spread()` on digits: of pixels that are equally uncertain, those are better whose
-neighbours are uncertain too. Found on validation digits."""
 SPREAD_VARIANCE = Spread(damping=0.8, sigma=4.0, spacing=0.8)
 """How variance-greedy does best on photographs, with a reach of 0.6; found on validation images of CIFAR-10."""
 SPREAD_READINGS = Spread(damping=0.9, sigma=16.0, spacing=0.8)
